@@ -4,6 +4,7 @@
 pub(crate) mod applied_tracker;
 mod first_publication;
 mod huge_pages;
+mod input_sources;
 mod lifetimes;
 pub(crate) mod limit_watch;
 mod local_objects;
@@ -32,6 +33,7 @@ use crate::endpoints::inputs::{KnownInputs, RequiredHosts, RequiredServices};
 use crate::fetched::RequiredFetches;
 use applied_tracker::AppliedTracker;
 use first_publication::FirstPublication;
+pub(crate) use input_sources::InputSources;
 pub(crate) use metrics::describe;
 pub(crate) use status::ControlStatus;
 pub(crate) use thread::start;

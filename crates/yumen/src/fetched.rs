@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -216,19 +216,19 @@ impl FetchService {
             standing.is_reported = true;
             self.ledger.note(&request, &standing);
         }
-        let mut is_asked = false;
+        let mut asked_at = None;
         loop {
             tokio::select! {
                 () = tokio::time::sleep(Duration::from_millis(schedule.pause_ms(now_ms()))) => {}
                 () = asked.notified() => {
                     schedule.ask(now_ms());
-                    is_asked = true;
+                    asked_at = Some(Instant::now());
                     continue;
                 }
             }
-            // The request is at least as new as the fetch that begins here.
-            let answers_request = std::mem::take(&mut is_asked);
-            let fetched = self.fetch_first(&request, &mut standing).await;
+            // A fetch that was asked for takes no response from before.
+            let asked_at = asked_at.take();
+            let fetched = self.fetch_first(&request, &mut standing, asked_at).await;
             let body = fetched.and_then(|body| {
                 let parsed = (request.format.parse)(&body.bytes).map_err(|message| FetchFailure {
                     message: format!("invalid {}: {message}", request.format.name).into(),
@@ -240,7 +240,7 @@ impl FetchService {
             let result = match body {
                 Ok((body, value)) => {
                     schedule.succeeded(now_ms(), body.max_age_s, lot);
-                    self.succeeded(&request, &cell, &mut standing, (body, value), answers_request)
+                    self.succeeded(&request, &cell, &mut standing, body, value, asked_at.is_some())
                 }
                 Err(failure) => {
                     schedule.failed(now_ms(), lot);
@@ -259,13 +259,14 @@ impl FetchService {
         &self,
         request: &Arc<FetchRequest>,
         standing: &mut FetchStanding,
+        asked_at: Option<Instant>,
     ) -> Result<FetchedBody, FetchFailure> {
         let saved = match standing.body.is_none() && !standing.is_reported {
             true => self.saved.take(&digest(request)),
             false => None,
         };
-        let Some(saved) = saved else { return self.fetch(request).await };
-        let mut fetching = std::pin::pin!(self.fetch(request));
+        let Some(saved) = saved else { return self.fetch(request, asked_at).await };
+        let mut fetching = std::pin::pin!(self.fetch(request, asked_at));
         let result = match tokio::time::timeout(FIRST_ANSWER, &mut fetching).await {
             Ok(Ok(body)) => return Ok(body),
             Ok(Err(failure)) => Some(failure),
@@ -284,7 +285,13 @@ impl FetchService {
         }
     }
 
-    async fn fetch(&self, request: &FetchRequest) -> Result<FetchedBody, FetchFailure> {
+    async fn fetch(
+        &self,
+        request: &FetchRequest,
+        asked_at: Option<Instant>,
+    ) -> Result<FetchedBody, FetchFailure> {
+        let started = Instant::now();
+        let since = asked_at.unwrap_or_else(|| started.checked_sub(secrets::ROUND).unwrap_or(started));
         let server = self.server(&request.source);
         // Neither semaphore is closed. The server's first, so that a hanging server does not hold all permits.
         let _of_server = server.acquire().await;
@@ -294,7 +301,7 @@ impl FetchService {
                 http_document::fetch(fetch, request.format.bytes_max, &self.tls).await
             }
             FetchSource::Secret(fetch) => {
-                let body = self.managers.fetch(fetch, &self.tls).await?;
+                let body = self.managers.fetch(fetch, &self.tls, since).await?;
                 match body.bytes.len() > request.format.bytes_max {
                     true => Err(FetchFailure { message: "the value is too long".into(), is_absent: false }),
                     false => Ok(body),
@@ -328,7 +335,8 @@ impl FetchService {
         request: &FetchRequest,
         cell: &FetchedCell,
         standing: &mut FetchStanding,
-        (body, value): (FetchedBody, FetchedValue),
+        body: FetchedBody,
+        value: FetchedValue,
         answers_request: bool,
     ) -> Option<FetchedResult> {
         if standing.failing_since_ms.is_some() {
@@ -363,7 +371,7 @@ impl FetchService {
             tracing::warn!(source = %request.source, error = %failure.message, "value cannot be fetched");
         }
         standing.failed(&failure.message, now_ms);
-        let failure = standing.told(failure, request.refresh.interval_s, now_ms);
+        let failure = standing.reportable(failure, request.refresh.interval_s, now_ms);
         let is_first = !std::mem::replace(&mut standing.is_reported, true);
         if !is_first && standing.reported == failure {
             return None;

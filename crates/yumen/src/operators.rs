@@ -36,8 +36,7 @@ use crate::config::cluster::NodeCluster;
 use crate::config::compiler;
 use crate::config::origin::ConfigSource;
 use crate::config::trial::TrialCompiler;
-use crate::control::{ControlHandle, ControlStatus};
-use crate::endpoints::discovery::ServiceLedger;
+use crate::control::{ControlHandle, ControlStatus, InputSources};
 use crate::endpoints::dns::DnsMetrics;
 use crate::fetched::FetchLedger;
 use crate::node;
@@ -64,8 +63,7 @@ pub(crate) struct OperatorContext {
     pub(crate) trial: Arc<TrialCompiler>,
     pub(crate) expiry: Arc<ExpiryMonitor>,
     pub(crate) staples: Arc<StapleCache>,
-    pub(crate) discovered: Arc<ServiceLedger>,
-    pub(crate) fetched: Arc<FetchLedger>,
+    pub(crate) inputs: InputSources,
     pub(crate) listeners: ListenerReport,
     pub(crate) senders: Arc<LogSenders>,
     /// Current duty of the process: serve, hand over, or end.
@@ -410,7 +408,7 @@ fn v1_state(node: &NodeConfig, context: &OperatorContext, admin: AdminState) -> 
         cluster: context.cluster.clone(),
         top: top(&Arc::new(AllCounters(context.workers.counters.clone())), &context.control.status),
         listeners: context.listeners.clone(),
-        fetched: context.fetched.clone(),
+        fetched: context.inputs.fetched.clone(),
         lists_recent: node.observe.list_recent_requests,
     };
     V1State::new(admin, Arc::new(live))
@@ -471,8 +469,8 @@ fn status_state(node: &NodeConfig, context: &OperatorContext, admin: AdminState)
             context.expiry.clone(),
             context.staples.clone(),
             context.senders.clone(),
-            context.discovered.clone(),
-            context.fetched.clone(),
+            context.inputs.services.clone(),
+            context.inputs.fetched.clone(),
             Arc::new(DnsMetrics),
             Arc::new(context.listeners.clone()),
         ],
@@ -510,7 +508,7 @@ fn health(context: &OperatorContext) -> Document {
 
 /// All discovered services, or those of one type in the format of APISIX.
 fn discovery(node: &NodeConfig, context: &OperatorContext) -> Described {
-    let (settings, ledger) = (node.discovery.clone(), context.discovered.clone());
+    let (settings, ledger) = (node.discovery.clone(), context.inputs.services.clone());
     Arc::new(move |source| match source {
         None => Some(ledger.document()),
         Some(source) => ledger.dump(source, &settings),

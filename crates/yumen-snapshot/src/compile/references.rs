@@ -26,12 +26,12 @@ pub(crate) struct ReferenceValues<'v> {
     variables: &'v Variables,
     /// Absent for the validation of single objects, which knows no managers.
     secrets: Option<(&'v SecretTable, &'v FetchedCells)>,
-    place: ReferencePlace<'v>,
+    place: ReferenceSite<'v>,
 }
 
 /// The place of the resolved texts in their object.
 #[derive(Clone, Copy)]
-enum ReferencePlace<'v> {
+enum ReferenceSite<'v> {
     /// Uses of secrets are not noted.
     Unnoted,
     Object,
@@ -46,33 +46,33 @@ impl<'v> ReferenceValues<'v> {
         secrets: &'v SecretTable,
         cells: &'v FetchedCells,
     ) -> ReferenceValues<'v> {
-        ReferenceValues { variables, secrets: Some((secrets, cells)), place: ReferencePlace::Object }
+        ReferenceValues { variables, secrets: Some((secrets, cells)), place: ReferenceSite::Object }
     }
 
     /// The sources for a single object: references to secrets stay as written.
     pub(super) fn of_one(variables: &'v Variables) -> ReferenceValues<'v> {
-        ReferenceValues { variables, secrets: None, place: ReferencePlace::Unnoted }
+        ReferenceValues { variables, secrets: None, place: ReferenceSite::Unnoted }
     }
 
     /// The same sources, for a look that notes no use.
     pub(super) fn unnoted(self) -> ReferenceValues<'v> {
-        ReferenceValues { place: ReferencePlace::Unnoted, ..self }
+        ReferenceValues { place: ReferenceSite::Unnoted, ..self }
     }
 
     /// The same sources for the settings of a plugin.
     pub(super) fn of_plugin(self, plugin: &'v str) -> ReferenceValues<'v> {
         match self.place {
-            ReferencePlace::Unnoted => self,
-            _ => ReferenceValues { place: ReferencePlace::Plugin(plugin), ..self },
+            ReferenceSite::Unnoted => self,
+            _ => ReferenceValues { place: ReferenceSite::Plugin(plugin), ..self },
         }
     }
 
     fn secret(&self, reference: &str, path: &str) -> Result<SecretValue, String> {
         let Some((secrets, cells)) = self.secrets else { return Ok(SecretValue::Awaited) };
         let path = match self.place {
-            ReferencePlace::Unnoted => None,
-            ReferencePlace::Object => Some(path.to_owned()),
-            ReferencePlace::Plugin(plugin) => Some(format!("plugins.{plugin}.{path}")),
+            ReferenceSite::Unnoted => None,
+            ReferenceSite::Object => Some(path.to_owned()),
+            ReferenceSite::Plugin(plugin) => Some(format!("plugins.{plugin}.{path}")),
         };
         secrets.value(cells, reference, path)
     }

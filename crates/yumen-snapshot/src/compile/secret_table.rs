@@ -28,11 +28,11 @@ const REFRESH_S: u32 = 300;
 const SECRET_BYTES_MAX: usize = 64 * 1024;
 
 /// The value of a secret.
-struct SecretText(Box<str>);
+struct FetchedSecret(Box<str>);
 
-impl fmt::Debug for SecretText {
+impl fmt::Debug for FetchedSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SecretText")
+        f.write_str("FetchedSecret")
     }
 }
 
@@ -43,7 +43,7 @@ const FORMAT: FetchFormat = FetchFormat { name: "secret", bytes_max: SECRET_BYTE
 fn parse_secret(bytes: &[u8]) -> Result<FetchedValue, String> {
     match std::str::from_utf8(bytes) {
         Ok("") => Err("the value is empty".to_owned()),
-        Ok(text) => Ok(Arc::new(SecretText(text.into()))),
+        Ok(text) => Ok(Arc::new(FetchedSecret(text.into()))),
         Err(_) => Err("the value is no text".to_owned()),
     }
 }
@@ -129,7 +129,7 @@ impl SecretTable {
             }
         };
         let value = cell.load();
-        let text = value.as_ref().and_then(|value| value.downcast_ref::<SecretText>());
+        let text = value.as_ref().and_then(|value| value.downcast_ref::<FetchedSecret>());
         match (text, failure) {
             (Some(text), _) => Ok(SecretValue::Text(text.0.to_string())),
             (None, _) if !self.needs_values => Ok(SecretValue::Awaited),

@@ -74,7 +74,12 @@ impl FetchStanding {
     }
 
     /// The failure as a problem should have it; `None` while an earlier version is fresh enough.
-    pub(super) fn told(&self, failure: FetchFailure, interval_s: u32, now_ms: u64) -> Option<FetchFailure> {
+    pub(super) fn reportable(
+        &self,
+        failure: FetchFailure,
+        interval_s: u32,
+        now_ms: u64,
+    ) -> Option<FetchFailure> {
         let Some(body) = &self.body else { return Some(failure) };
         let age_ms = now_ms.saturating_sub(body.fetched_ms);
         let is_stale = self.failures >= FAILURES_REPORTED || age_ms >= 2000 * u64::from(interval_s);

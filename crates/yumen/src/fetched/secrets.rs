@@ -29,29 +29,32 @@ const REQUEST_WITHIN: Duration = Duration::from_secs(5);
 /// Maximum size of a response.
 const REPLY_BYTES_MAX: usize = 1024 * 1024;
 /// Time for which references to one path share a response.
-const ROUND: Duration = Duration::from_secs(2);
+pub(super) const ROUND: Duration = Duration::from_secs(2);
 
 /// Clients of the managers.
 #[derive(Default)]
 pub(super) struct SecretManagers {
-    rounds: SecretRounds,
+    replies: SecretReplies,
     vault: vault::VaultClient,
     gcp: gcp::GcpClient,
 }
 
 impl SecretManagers {
+    /// Fetches a secret. `since`: the time from which a response for another member may be shared.
     pub(super) async fn fetch(
         &self,
         fetch: &SecretFetch,
         tls: &TlsClients,
+        since: Instant,
     ) -> Result<FetchedBody, FetchFailure> {
         let settings: Value =
             serde_json::from_str(&fetch.settings).map_err(|_| failed("invalid settings"))?;
         let http = ManagerHttp { tls };
+        let round = &SecretRound { replies: &self.replies, since };
         let text = match fetch.manager.split('/').next() {
-            Some("vault") => self.vault.secret(&self.rounds, fetch, &settings, http).await?,
-            Some("aws") => aws::secret(&self.rounds, fetch, &settings, http).await?,
-            Some("gcp") => self.gcp.secret(&self.rounds, fetch, &settings, http).await?,
+            Some("vault") => self.vault.secret(round, fetch, &settings, http).await?,
+            Some("aws") => aws::secret(round, fetch, &settings, http).await?,
+            Some("gcp") => self.gcp.secret(round, fetch, &settings, http).await?,
             _ => return Err(failed("unknown secret manager")),
         };
         Ok(FetchedBody { bytes: text.into_bytes(), max_age_s: None })
@@ -71,42 +74,49 @@ fn absent(message: impl Into<String>) -> FetchFailure {
 /// The secret of a path, or the reason why there is none.
 type SecretReply = Result<Arc<Value>, FetchFailure>;
 
-/// One path: its last response, and the lock of the request in progress.
-type SecretRound = Arc<tokio::sync::Mutex<Option<(Instant, SecretReply)>>>;
+/// One path: its last response with the begin of its request, and the lock of the request in progress.
+type LastReply = Arc<tokio::sync::Mutex<Option<(Instant, SecretReply)>>>;
 
 /// Responses of the last seconds by settings and path: one request serves all members of a secret, and a hanging
 /// manager is waited for once.
 #[derive(Default)]
-struct SecretRounds {
-    rounds: Mutex<HashMap<(Box<str>, String), SecretRound>>,
+struct SecretReplies {
+    last: Mutex<HashMap<(Box<str>, String), LastReply>>,
 }
 
-impl SecretRounds {
+/// One fetch, which shares responses of requests that began at `since` or later.
+struct SecretRound<'r> {
+    replies: &'r SecretReplies,
+    since: Instant,
+}
+
+impl SecretRound<'_> {
     async fn reply(
         &self,
         fetch: &SecretFetch,
         path: &str,
         request: impl Future<Output = SecretReply>,
     ) -> SecretReply {
-        let round = {
-            let mut rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = {
+            let mut all = self.replies.last.lock().unwrap_or_else(PoisonError::into_inner);
             // Values are not kept beyond their round, apart from those of paths that are asked for again.
-            rounds.retain(|_, round| {
+            all.retain(|_, last| {
                 let is_over = |reply: &Option<(Instant, SecretReply)>| {
                     reply.as_ref().is_none_or(|(at, _)| at.elapsed() >= ROUND)
                 };
-                Arc::strong_count(round) > 1 || !round.try_lock().is_ok_and(|reply| is_over(&reply))
+                Arc::strong_count(last) > 1 || !last.try_lock().is_ok_and(|reply| is_over(&reply))
             });
-            rounds.entry((fetch.settings.clone(), path.to_owned())).or_default().clone()
+            all.entry((fetch.settings.clone(), path.to_owned())).or_default().clone()
         };
-        let mut reply = round.lock().await;
-        if let Some((at, reply)) = &*reply
-            && at.elapsed() < ROUND
+        let mut last = last.lock().await;
+        if let Some((at, reply)) = &*last
+            && *at >= self.since
         {
             return reply.clone();
         }
+        let began = Instant::now();
         let new = request.await;
-        *reply = Some((Instant::now(), new.clone()));
+        *last = Some((began, new.clone()));
         new
     }
 }

@@ -1,5 +1,6 @@
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::collections::{BTreeSet, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -12,7 +13,7 @@ use yumen_plugin::{
 };
 use yumen_snapshot::compile::FetchedResult;
 
-use super::{FetchLedger, RequiredFetch, RequiredFetches, digest, run_fetching};
+use super::{FetchLedger, RequiredFetch, RequiredFetches, digest, is_public, run_fetching};
 use crate::endpoints::inputs::{KnownDocument, KnownDocuments};
 
 /// Time limit of one wait; a test that meets it fails.
@@ -74,14 +75,18 @@ struct Fetching {
 
 impl Fetching {
     fn start(request: &Arc<FetchRequest>, known: KnownDocuments) -> Fetching {
+        // No data directory: nothing is saved.
+        Fetching::start_in("/nonexistent".into(), request, known)
+    }
+
+    fn start_in(data_dir: PathBuf, request: &Arc<FetchRequest>, known: KnownDocuments) -> Fetching {
         let (cell, ledger) = (Arc::<FetchedCell>::default(), Arc::<FetchLedger>::default());
         let required: RequiredFetches =
             Arc::new([(request.clone(), RequiredFetch { number: 1, cell: cell.clone() })].into());
         let (required, receiver) = watch::channel(required);
         let (sender, reports) = mpsc::unbounded_channel();
         let report = move |_, result: FetchedResult| drop(sender.send(text(&result)));
-        // No data directory: nothing is saved.
-        tokio::spawn(run_fetching(receiver, "/nonexistent".into(), ledger.clone(), known, report));
+        tokio::spawn(run_fetching(receiver, data_dir, ledger.clone(), known, report));
         Fetching { cell, reports, ledger, _required: required }
     }
 
@@ -156,17 +161,39 @@ async fn an_inherited_value_is_kept_and_handed_on() {
     assert!(fetching.ledger.documents(|_| false).is_empty());
 }
 
+#[tokio::test]
+async fn a_saved_document_is_used_while_its_server_is_away_and_secrets_are_never_saved() {
+    let directory = std::env::temp_dir().join(format!("yumen-fetched-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let url = server(&["one", "", "", "two"]).await;
+    let mut request = request(&url, FetchDelivery::Rebuild);
+    Arc::get_mut(&mut request).unwrap().refresh.interval_s = 3600;
+    let mut first = Fetching::start_in(directory.clone(), &request, KnownDocuments::default());
+    assert_eq!(first.next().await, "one");
+    let file = directory.join("documents.json");
+    let written = async {
+        while !file.exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(WITHIN, written).await.expect("the document is saved");
+    drop(first);
+    let mut second = Fetching::start_in(directory.clone(), &request, KnownDocuments::default());
+    assert_eq!(second.next().await, "one");
+    assert_eq!(second.next().await, "two");
+    assert!(!is_public(&secret("vault/1", "a")));
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+fn secret(manager: &str, key: &str) -> FetchRequest {
+    let fetch = SecretFetch { manager: manager.to_owned(), settings: "{}".into(), key: key.to_owned() };
+    let source = FetchSource::Secret(Box::new(fetch));
+    FetchRequest { source, ..FetchRequest::clone(&request("http://a.test/", FetchDelivery::Rebuild)) }
+}
+
 #[test]
 fn requests_have_digests_of_their_own() {
     let plain = request("http://a.test/", FetchDelivery::Rebuild);
-    let secret = |manager: &str, key: &str| FetchRequest {
-        source: FetchSource::Secret(Box::new(SecretFetch {
-            manager: manager.to_owned(),
-            settings: "{}".into(),
-            key: key.to_owned(),
-        })),
-        ..FetchRequest::clone(&plain)
-    };
     let all = [
         FetchRequest::clone(&plain),
         FetchRequest::clone(&request("http://b.test/", FetchDelivery::Rebuild)),
@@ -175,9 +202,9 @@ fn requests_have_digests_of_their_own() {
         // Without lengths, both would be the same bytes.
         secret("vault", "/1a"),
     ];
-    let digests: Mutex<std::collections::BTreeSet<String>> = Mutex::default();
+    let mut digests = BTreeSet::new();
     for one in &all {
-        assert!(digests.lock().unwrap().insert(digest(one)), "{one:?}");
+        assert!(digests.insert(digest(one)), "{one:?}");
         assert_eq!(digest(one), digest(&one.clone()));
     }
 }

@@ -25,11 +25,10 @@ use crate::config::origin::ConfigSource;
 use crate::config::source::OpenedConfigSource;
 use crate::config::trial::TrialCompiler;
 use crate::control::applied_tracker::AppliedTracker;
-use crate::control::{self, ControlContext, ControlHandle, ControlMessage};
+use crate::control::{self, ControlContext, ControlHandle, ControlMessage, InputSources};
 use crate::endpoints::discovery::{self, ServiceLedger};
 use crate::endpoints::dns::{self, HostNames};
 use crate::endpoints::inputs::{KnownDocuments, KnownInputs};
-use crate::endpoints::sources::InputSources;
 use crate::fetched::{self, FetchLedger};
 use crate::operators::{OperatorContext, OperatorSockets};
 use crate::senders::LogSenders;
@@ -217,8 +216,7 @@ impl ConfigRuntime {
                 self.control.versions.clone(),
             )),
             source: self.source.source.clone(),
-            discovered: self.inputs.services.clone(),
-            fetched: self.inputs.fetched.clone(),
+            inputs: self.inputs.clone(),
             publisher: self.publisher.clone(),
             trial: self.trial.clone(),
             expiry: self.tls.expiry.clone(),

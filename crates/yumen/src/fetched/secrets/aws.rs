@@ -12,14 +12,14 @@ use yumen_plugin::SecretFetch;
 use yumen_snapshot::compile::FetchFailure;
 
 use super::sigv4::{SigningScope, time_text};
-use super::{ManagerHttp, SecretReply, SecretRounds, absent, failed, member_of, setting};
+use super::{ManagerHttp, SecretReply, SecretRound, absent, failed, member_of, setting};
 
 const TARGET: &str = "secretsmanager.GetSecretValue";
 const CONTENT_TYPE: &str = "application/x-amz-json-1.1";
 
 /// The secret whose name is the whole key; without one, a member of the secret whose name is a shorter part.
 pub(super) async fn secret(
-    rounds: &SecretRounds,
+    round: &SecretRound<'_>,
     fetch: &SecretFetch,
     settings: &Value,
     http: ManagerHttp<'_>,
@@ -27,7 +27,7 @@ pub(super) async fn secret(
     let key = &fetch.key;
     let mut name = key.as_str();
     loop {
-        let failure = match rounds.reply(fetch, name, read(settings, name, http)).await {
+        let failure = match round.reply(fetch, name, read(settings, name, http)).await {
             Ok(secret) => {
                 let text = secret.as_str().unwrap_or_default();
                 return match key[name.len()..].strip_prefix('/') {

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use yumen_plugin::SecretFetch;
 use yumen_snapshot::compile::FetchFailure;
 
-use super::{ManagerHttp, SecretReply, SecretRounds, absent, failed, member_of};
+use super::{ManagerHttp, SecretReply, SecretRound, absent, failed, member_of};
 
 const TOKEN_URI: &str = "https://oauth2.googleapis.com/token";
 const ENTRIES_URI: &str = "https://secretmanager.googleapis.com/v1";
@@ -47,7 +47,7 @@ struct ServiceAccount {
 impl GcpClient {
     pub(super) async fn secret(
         &self,
-        rounds: &SecretRounds,
+        round: &SecretRound<'_>,
         fetch: &SecretFetch,
         settings: &Value,
         http: ManagerHttp<'_>,
@@ -55,7 +55,7 @@ impl GcpClient {
         let key = &fetch.key;
         let (name, member) =
             key.split_once('/').map_or((key.as_str(), None), |(name, rest)| (name, Some(rest)));
-        let secret = rounds.reply(fetch, name, self.read(fetch, settings, name, http)).await?;
+        let secret = round.reply(fetch, name, self.read(fetch, settings, name, http)).await?;
         let text = secret.as_str().unwrap_or_default();
         member.map_or_else(|| Ok(text.to_owned()), |member| member_of(text, member, key))
     }

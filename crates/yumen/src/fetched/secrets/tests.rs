@@ -1,10 +1,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 use yumen_plugin::SecretFetch;
 
-use super::{SecretRounds, failed, member_of, member_text};
+use super::{ROUND, SecretReplies, SecretRound, failed, member_of, member_text};
 
 fn fetch(settings: &str) -> SecretFetch {
     SecretFetch { manager: "vault/1".into(), settings: settings.into(), key: "jack/key".into() }
@@ -30,17 +31,18 @@ fn members_are_texts_numbers_and_flags() {
 
 #[tokio::test]
 async fn references_to_one_path_share_a_request() {
-    let (rounds, requests) = (SecretRounds::default(), AtomicUsize::new(0));
+    let (replies, requests) = (SecretReplies::default(), AtomicUsize::new(0));
+    let since = Instant::now();
     let ask = |settings: &'static str, path: &'static str| {
-        let requests = &requests;
-        let rounds = &rounds;
+        let (requests, replies) = (&requests, &replies);
         async move {
             let request = async {
                 requests.fetch_add(1, Ordering::Relaxed);
                 tokio::task::yield_now().await;
                 Ok(Arc::new(json!({ "key": path })))
             };
-            rounds.reply(&fetch(settings), path, request).await.unwrap()["key"].clone()
+            let round = SecretRound { replies, since };
+            round.reply(&fetch(settings), path, request).await.unwrap()["key"].clone()
         }
     };
     let all = tokio::join!(ask("{}", "a"), ask("{}", "a"), ask("{}", "b"), ask("{\"x\":1}", "a"));
@@ -50,14 +52,16 @@ async fn references_to_one_path_share_a_request() {
 }
 
 #[tokio::test]
-async fn a_failing_manager_is_waited_for_once() {
-    let (rounds, requests) = (SecretRounds::default(), AtomicUsize::new(0));
-    for _ in 0..3 {
+async fn a_failing_manager_is_waited_for_once_in_a_round() {
+    let (replies, requests) = (SecretReplies::default(), AtomicUsize::new(0));
+    let since = Instant::now();
+    for (since, expected) in [(since, 1), (since, 1), (since + ROUND, 2)] {
         let request = async {
             requests.fetch_add(1, Ordering::Relaxed);
             Err(failed("timeout"))
         };
-        assert_eq!(rounds.reply(&fetch("{}"), "a", request).await, Err(failed("timeout")));
+        let round = SecretRound { replies: &replies, since };
+        assert_eq!(round.reply(&fetch("{}"), "a", request).await, Err(failed("timeout")));
+        assert_eq!(requests.load(Ordering::Relaxed), expected);
     }
-    assert_eq!(requests.load(Ordering::Relaxed), 1);
 }

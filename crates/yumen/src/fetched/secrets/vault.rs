@@ -10,7 +10,7 @@ use serde_json::Value;
 use yumen_plugin::SecretFetch;
 use yumen_snapshot::compile::FetchFailure;
 
-use super::{ManagerHttp, ManagerReply, SecretReply, SecretRounds, absent, failed, member_text, setting};
+use super::{ManagerHttp, ManagerReply, SecretReply, SecretRound, absent, failed, member_text, setting};
 
 /// The words of Vault's warning about a path of version 1 in a store of version 2.
 const VERSIONED: &str = "versioned K/V secrets engine";
@@ -25,7 +25,7 @@ pub(super) struct VaultClient {
 impl VaultClient {
     pub(super) async fn secret(
         &self,
-        rounds: &SecretRounds,
+        round: &SecretRound<'_>,
         fetch: &SecretFetch,
         settings: &Value,
         http: ManagerHttp<'_>,
@@ -34,7 +34,7 @@ impl VaultClient {
         let malformed = || absent(format!("error key format, key: {key}; write a path and a member"));
         let (path, member) = key.rsplit_once('/').ok_or_else(malformed)?;
         let reading = self.read(fetch, settings, path, http);
-        let secret = rounds.reply(fetch, path, reading).await?;
+        let secret = round.reply(fetch, path, reading).await?;
         member_text(&secret[member], key)
     }
 

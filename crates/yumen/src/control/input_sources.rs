@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::discovery::ServiceLedger;
-use super::dns::HostNames;
-use super::inputs::KnownInputs;
+use crate::endpoints::discovery::ServiceLedger;
+use crate::endpoints::dns::HostNames;
+use crate::endpoints::inputs::KnownInputs;
 use crate::fetched::FetchLedger;
 
 /// Live sources of known inputs.
