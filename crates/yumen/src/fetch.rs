@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::header::{HOST, HeaderName, HeaderValue, PROXY_AUTHORIZATION, USER_AGENT};
+use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, Uri};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
@@ -48,11 +49,16 @@ pub(crate) async fn send_through(
     proxy: Option<&OutboundProxy>,
     bounds: FetchBounds,
 ) -> anyhow::Result<Response<Full<Bytes>>> {
-    let authority = request.uri().authority().map(ToString::to_string).unwrap_or_default();
+    let authority = request.uri().authority().map(plain).unwrap_or_default();
     match tokio::time::timeout(bounds.whole, exchange(request, tls, proxy, bounds)).await {
         Ok(answer) => answer,
         Err(_) => bail!("no answer from {authority} within {} s", bounds.whole.as_secs_f64()),
     }
+}
+
+/// The authority without user information, which is no part of Host (RFC 9110 §4.2.4) and may be a password.
+fn plain(authority: &Authority) -> String {
+    authority.as_str().rsplit('@').next().unwrap_or_default().to_owned()
 }
 
 /// The server of a request.
@@ -68,13 +74,11 @@ impl FetchTarget {
     fn of(uri: &Uri) -> anyhow::Result<FetchTarget> {
         let authority = uri.authority().with_context(|| format!("{uri} names no host"))?;
         let is_tls = uri.scheme_str() == Some("https");
-        // User information is no part of Host (RFC 9110 §4.2.4).
-        let plain = authority.as_str().rsplit('@').next().unwrap_or_default().to_owned();
         Ok(FetchTarget {
             host: authority.host().trim_matches(['[', ']']).to_owned(),
             port: authority.port_u16().unwrap_or(if is_tls { 443 } else { 80 }),
             uri: uri.clone(),
-            authority: plain,
+            authority: plain(authority),
             is_tls,
         })
     }

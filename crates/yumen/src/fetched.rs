@@ -22,15 +22,14 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::{AbortHandle, JoinSet};
-use yumen_base::metric::{MetricFamily, MetricSource};
 use yumen_outbound::TlsClients;
 use yumen_plugin::{FetchDelivery, FetchRequest, FetchSource, FetchedCell, FetchedValue};
 use yumen_proxy::clock;
 use yumen_snapshot::compile::{FetchFailure, FetchedResult};
 
 use crate::endpoints::inputs::{KnownDocument, KnownDocuments};
-pub(crate) use ledger::FetchLedger;
 use ledger::FetchStanding;
+pub(crate) use ledger::{FetchLedger, describe};
 use saved_documents::SavedDocuments;
 use schedule::FetchSchedule;
 use secrets::SecretManagers;
@@ -65,11 +64,6 @@ struct FetchedBody {
     bytes: Vec<u8>,
     /// Lifetime by the server, in seconds.
     max_age_s: Option<u32>,
-}
-
-/// Metric families of this module, without values, for the generated reference.
-pub(crate) fn describe(out: &mut Vec<MetricFamily>) {
-    FetchLedger::default().gather(out);
 }
 
 /// A stable name of a request: SHA-256 over all its parts, in Base64. A name in a file shows no credentials.

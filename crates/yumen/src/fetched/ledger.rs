@@ -115,7 +115,7 @@ impl Default for FetchLedger {
 struct FetchLines {
     values: BTreeMap<Arc<FetchRequest>, FetchStanding>,
     /// Successes and failures of forgotten values, by format.
-    forgotten: BTreeMap<&'static str, (u64, u64)>,
+    forgotten: FetchTotals,
 }
 
 impl FetchLedger {
@@ -191,52 +191,69 @@ impl FetchLedger {
     }
 }
 
+/// Successes and failures by format.
+type FetchTotals = BTreeMap<&'static str, (u64, u64)>;
+
 impl MetricSource for FetchLedger {
     fn gather(&self, out: &mut Vec<MetricFamily>) {
         let (lines, now_ms) = (self.lines(), now_ms());
         let mut totals = lines.forgotten.clone();
-        let mut ages: BTreeMap<&'static str, u64> = BTreeMap::new();
+        let mut ages_ms: BTreeMap<&'static str, u64> = BTreeMap::new();
         for (request, standing) in &lines.values {
             let total = totals.entry(request.format.name).or_default();
             *total = (total.0 + standing.successes, total.1 + standing.errors);
             if let Some(body) = &standing.body {
-                let age_ms = ages.entry(request.format.name).or_default();
+                let age_ms = ages_ms.entry(request.format.name).or_default();
                 *age_ms = (*age_ms).max(now_ms.saturating_sub(body.fetched_ms));
             }
         }
-        let mut family = |name: &'static str, help: &'static str, kind, samples| {
-            out.push(MetricFamily { name: name.into(), help: help.into(), kind, samples });
-        };
-        let fetches = totals.iter().flat_map(|(format, (good, bad))| {
-            [("success", *good), ("failure", *bad)].map(|(result, count)| MetricSeries {
-                labels: vec![("format", (*format).to_owned()), ("result", result.to_owned())],
-                value: MetricValue::Number(count as f64),
-            })
-        });
-        family(
-            "yumen_fetches_total",
-            "Fetches of documents, key sets and secrets that the configuration refers to, by format and result.",
-            MetricKind::Counter,
-            fetches.collect(),
-        );
-        let ages = ages.iter().map(|(format, age_ms)| MetricSeries {
-            labels: vec![("format", (*format).to_owned())],
-            value: MetricValue::Number(*age_ms as f64 / 1000.0),
-        });
-        family(
-            "yumen_fetched_age_seconds",
-            "Age of the oldest fetched value in use, by format.",
-            MetricKind::Gauge,
-            ages.collect(),
-        );
         let stale = lines.values.values().filter(|standing| standing.failing_since_ms.is_some()).count();
-        family(
-            "yumen_fetched_stale",
-            "Fetched values whose last fetch failed; the last value stays in use.",
-            MetricKind::Gauge,
-            vec![MetricSeries { labels: Vec::new(), value: MetricValue::Number(stale as f64) }],
-        );
+        gather(&totals, &ages_ms, stale, out);
     }
+}
+
+fn gather(
+    totals: &FetchTotals,
+    ages_ms: &BTreeMap<&'static str, u64>,
+    stale: usize,
+    out: &mut Vec<MetricFamily>,
+) {
+    let mut family = |name: &'static str, help: &'static str, kind, samples| {
+        out.push(MetricFamily { name: name.into(), help: help.into(), kind, samples });
+    };
+    let fetches = totals.iter().flat_map(|(format, (good, bad))| {
+        [("success", *good), ("failure", *bad)].map(|(result, count)| MetricSeries {
+            labels: vec![("format", (*format).to_owned()), ("result", result.to_owned())],
+            value: MetricValue::Number(count as f64),
+        })
+    });
+    family(
+        "yumen_fetches_total",
+        "Fetches of documents, key sets and secrets that the configuration refers to, by format and result.",
+        MetricKind::Counter,
+        fetches.collect(),
+    );
+    let ages = ages_ms.iter().map(|(format, age_ms)| MetricSeries {
+        labels: vec![("format", (*format).to_owned())],
+        value: MetricValue::Number(*age_ms as f64 / 1000.0),
+    });
+    family(
+        "yumen_fetched_age_seconds",
+        "Age of the oldest fetched value in use, by format.",
+        MetricKind::Gauge,
+        ages.collect(),
+    );
+    family(
+        "yumen_fetched_stale",
+        "Fetched values whose last fetch failed; the last value stays in use.",
+        MetricKind::Gauge,
+        vec![MetricSeries { labels: Vec::new(), value: MetricValue::Number(stale as f64) }],
+    );
+}
+
+/// Metric families without values, for the generated reference.
+pub(crate) fn describe(out: &mut Vec<MetricFamily>) {
+    gather(&BTreeMap::from([("secret", (0, 0))]), &BTreeMap::from([("secret", 0)]), 0, out);
 }
 
 #[cfg(test)]

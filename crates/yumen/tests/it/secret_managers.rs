@@ -13,6 +13,7 @@ use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
 
+use crate::harness::certs::Authority;
 use crate::harness::gateway::YUMEN;
 use crate::harness::managers::{AWS_ID, AWS_KEY, ManagerStub, TOKEN};
 use crate::harness::tls::{client_config, over_tls};
@@ -153,7 +154,8 @@ fn a_guard_without_its_secret_refuses_and_an_upgrade_keeps_the_value() {
 #[test]
 fn certificates_and_tokens_follow_the_rotation_of_their_secrets() {
     let (stub, upstream) = (ManagerStub::vault(2), Upstream::text("a"));
-    let (first, second) = (certs::simple("first", &["a.test"]), certs::simple("second", &["a.test"]));
+    let authorities = ["first", "second"].map(Authority::new);
+    let [first, second] = [0, 1].map(|at: usize| authorities[at].sign("a", &["a.test"], certs::ecdsa()));
     stub.set("kv/gateway/tls", json!({ "cert": first.cert, "key": first.key }));
     stub.set("kv/gateway/jwt", json!({ "secret": "first-secret-of-jack-with-32-bytes" }));
     let auth = json!({ "key": "jack", "secret": "$secret://vault/1/jwt/secret" });
@@ -171,16 +173,16 @@ fn certificates_and_tokens_follow_the_rotation_of_their_secrets() {
     let opens = |secret: &str| {
         gateway.get_with("/", &format!("Authorization: Bearer {}\r\n", token(secret))).status == 200
     };
-    // A handshake that trusts the certificate alone succeeds only if it is presented.
-    let presents = |pair: &certs::Pair| {
-        let config = Arc::new(client_config(&pair.cert, None));
+    // A handshake that trusts one authority succeeds only if its certificate is presented.
+    let presents = |authority: &Authority| {
+        let config = Arc::new(client_config(&authority.cert, None));
         let mut tls = over_tls(TcpStream::connect(gateway.https).unwrap(), &config);
         tls.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").is_ok()
     };
     let bearer = format!("Authorization: Bearer {}\r\n", token("first-secret-of-jack-with-32-bytes"));
     let reply = gateway.get_with("/", &bearer);
     assert_eq!(reply.status, 200, "{}{:?}", reply.text(), problems(&gateway));
-    assert!(presents(&first), "{:?}", problems(&gateway));
+    assert!(presents(&authorities[0]), "{:?}", problems(&gateway));
     let requests = stub.state().seen.iter().filter(|line| line.contains("/tls")).count();
     assert!(requests <= 2, "one request serves both members, after one that finds the version: {requests}");
     stub.set("kv/gateway/tls", json!({ "cert": second.cert, "key": second.key }));
@@ -188,8 +190,8 @@ fn certificates_and_tokens_follow_the_rotation_of_their_secrets() {
     refresh(&gateway);
     eventually("the new secret signs", 10, || opens("second-secret-of-jack-with-32-bytes"));
     assert!(!opens("first-secret-of-jack-with-32-bytes"));
-    eventually("the new certificate is presented", 10, || presents(&second));
-    assert!(!presents(&first));
+    eventually("the new certificate is presented", 10, || presents(&authorities[1]));
+    assert!(!presents(&authorities[0]));
 }
 
 fn base64(bytes: &[u8]) -> String {
