@@ -12,11 +12,13 @@ mod keys;
 mod live;
 mod objects;
 mod plan;
+mod secrets;
 mod store;
 #[cfg(test)]
 pub(crate) mod tests;
 mod transaction;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::Arc;
 
@@ -84,6 +86,15 @@ pub trait LiveGateway: Send + Sync {
     /// The validity of the server certificates in use, by id of their objects.
     fn certificates(&self) -> Value;
 
+    /// The states of the secrets in use, by manager and key, without their values: `vault/1/jack/key`.
+    fn secrets(&self) -> BTreeMap<String, Value>;
+
+    /// Fetches the values of all secrets now; returns their number.
+    fn refresh_secrets(&self) -> usize;
+
+    /// The text with asterisks in place of values of secrets.
+    fn without_secrets(&self, text: String) -> String;
+
     /// The current time.
     fn now(&self) -> Now;
 }
@@ -107,7 +118,7 @@ impl V1State {
 }
 
 /// Paths and handlers.
-pub(crate) fn routes() -> [(&'static str, MethodRouter<V1State>); 24] {
+pub(crate) fn routes() -> [(&'static str, MethodRouter<V1State>); 26] {
     [
         ("/yumen/v1/revisions", get(history::list)),
         ("/yumen/v1/revisions/{revision}", get(history::one)),
@@ -131,6 +142,8 @@ pub(crate) fn routes() -> [(&'static str, MethodRouter<V1State>); 24] {
         ("/yumen/v1/upstreams", get(endpoints::upstreams)),
         ("/yumen/v1/certificates", get(insight::certificates)),
         ("/yumen/v1/recent", get(insight::recent)),
+        ("/yumen/v1/secrets", get(secrets::list)),
+        ("/yumen/v1/secrets/refresh", post(secrets::refresh)),
         ("/yumen/v1/keys", get(keys::list)),
         ("/yumen/v1/keys/{name}", put(keys::rotate).delete(keys::revoke)),
     ]

@@ -51,8 +51,8 @@ pub use exchange::{
 };
 pub use expr::{ConditionExpr, FailedCondition};
 pub use fetched::{
-    FetchDelivery, FetchFormat, FetchRefresh, FetchRequest, FetchSource, FetchedCell, FetchedValue,
-    HttpFetch, SecretFetch,
+    FetchDelivery, FetchFormat, FetchRefresh, FetchRequest, FetchSource, FetchedCell, FetchedCells,
+    FetchedValue, HttpFetch, SecretFetch,
 };
 pub use host::PluginHost;
 pub use json_scan::{JsonFault, JsonScan};

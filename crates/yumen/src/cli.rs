@@ -17,6 +17,7 @@ use crate::commands::proxy::ProxyArgs;
 use crate::commands::reference::ReferenceKind;
 use crate::commands::remote::{ChangeArgs, RemoteArgs};
 use crate::commands::revision_arg::RevisionArg;
+use crate::commands::secrets::SecretsCommand;
 use crate::commands::top::TopArgs;
 use crate::commands::upgrade::UpgradeArgs;
 use crate::diagnostics::ColorChoice;
@@ -201,6 +202,11 @@ pub(crate) enum GatewayCommand {
     /// this needs no key. Keys of admin.keys in yumen.yaml are not listed.
     #[command(subcommand)]
     Keys(KeysCommand),
+    /// List references to secret managers, check one, or fetch their values now
+    ///
+    /// Prints the state of each value, its age and its users, and no value.
+    #[command(subcommand)]
+    Secrets(SecretsCommand),
     /// Answer requests with their content: a service for trials
     ///
     /// Serves HTTP/1.1, HTTP/2 without TLS, and gRPC, whose messages come back unchanged. ?status=503 and
@@ -294,6 +300,7 @@ impl GatewayCommand {
             GatewayCommand::Explain(args) => args.remote.json,
             GatewayCommand::Top(args) => args.remote.json,
             GatewayCommand::Keys(command) => command.remote().json,
+            GatewayCommand::Secrets(command) => command.remote().json,
             _ => false,
         }
     }

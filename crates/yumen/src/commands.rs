@@ -23,6 +23,7 @@ pub(crate) mod proxy;
 pub(crate) mod reference;
 pub(crate) mod remote;
 pub(crate) mod revision_arg;
+pub(crate) mod secrets;
 mod session_dir;
 pub(crate) mod top;
 pub(crate) mod upgrade;

@@ -5,4 +5,3 @@
 pub(crate) mod discovery;
 pub(crate) mod dns;
 pub(crate) mod inputs;
-pub(crate) mod sources;

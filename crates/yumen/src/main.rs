@@ -8,6 +8,7 @@ mod control;
 mod diagnostics;
 mod endpoints;
 mod fetch;
+mod fetched;
 mod kubernetes;
 mod node;
 mod operators;
@@ -30,7 +31,7 @@ use commands::remote::UnconfirmedChange;
 use commands::revision_arg::RevisionArg;
 use commands::{
     backup, check, debug_token, demo, echo, explain, health, import, keys, lint, migrate, output, plan,
-    proxy, reference, remote, top,
+    proxy, reference, remote, secrets, top,
 };
 use diagnostics::{ConfigProblems, ExitStatus, choose_colors};
 
@@ -112,6 +113,7 @@ fn run(command: GatewayCommand) -> anyhow::Result<ExitCode> {
         GatewayCommand::Plan(args) => plan::run(&args),
         GatewayCommand::Explain(args) => explain::run(&args),
         GatewayCommand::Keys(command) => keys::run(&command),
+        GatewayCommand::Secrets(command) => secrets::run(&command),
         GatewayCommand::Proxy(args) => proxy::run(&args),
         GatewayCommand::Echo(args) => echo::run(&args),
         GatewayCommand::Demo(args) => demo::run(&args),

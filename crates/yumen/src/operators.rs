@@ -2,7 +2,7 @@
 //!
 //! Connects these listeners to the state of the gateway; serves no traffic.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -38,9 +38,9 @@ use crate::config::cluster::NodeCluster;
 use crate::config::compiler;
 use crate::config::origin::ConfigSource;
 use crate::config::trial::TrialCompiler;
-use crate::control::{ControlHandle, ControlStatus};
-use crate::endpoints::discovery::ServiceLedger;
+use crate::control::{ControlHandle, ControlStatus, InputSources};
 use crate::endpoints::dns::DnsMetrics;
+use crate::fetched::FetchLedger;
 use crate::kubernetes::{self, NginxMetrics, ProcessUse};
 use crate::node;
 use crate::process::{NodeInfo, memory};
@@ -66,7 +66,7 @@ pub(crate) struct OperatorContext {
     pub(crate) trial: Arc<TrialCompiler>,
     pub(crate) expiry: Arc<ExpiryMonitor>,
     pub(crate) staples: Arc<StapleCache>,
-    pub(crate) discovered: Arc<ServiceLedger>,
+    pub(crate) inputs: InputSources,
     pub(crate) listeners: ListenerReport,
     pub(crate) senders: Arc<LogSenders>,
     /// Current duty of the process: serve, hand over, or end.
@@ -299,6 +299,7 @@ struct RunningGateway {
     cluster: Arc<NodeCluster>,
     top: Document,
     listeners: ListenerReport,
+    fetched: Arc<FetchLedger>,
     lists_recent: bool,
 }
 
@@ -380,6 +381,18 @@ impl LiveGateway for RunningGateway {
         tls::certificates(&self.publisher.load())
     }
 
+    fn secrets(&self) -> BTreeMap<String, serde_json::Value> {
+        self.fetched.secrets()
+    }
+
+    fn refresh_secrets(&self) -> usize {
+        self.fetched.refresh_secrets()
+    }
+
+    fn without_secrets(&self, text: String) -> String {
+        self.fetched.without_secrets(text)
+    }
+
     fn now(&self) -> Now {
         yumen_proxy::clock::exact()
     }
@@ -398,6 +411,7 @@ fn v1_state(node: &NodeConfig, context: &OperatorContext, admin: AdminState) -> 
         cluster: context.cluster.clone(),
         top: top(&Arc::new(AllCounters(context.workers.counters.clone())), &context.control.status),
         listeners: context.listeners.clone(),
+        fetched: context.inputs.fetched.clone(),
         lists_recent: node.observe.list_recent_requests,
     };
     V1State::new(admin, Arc::new(live))
@@ -435,7 +449,8 @@ pub(crate) fn metric_sources(context: &OperatorContext) -> Vec<Arc<dyn MetricSou
         context.expiry.clone(),
         context.staples.clone(),
         context.senders.clone(),
-        context.discovered.clone(),
+        context.inputs.services.clone(),
+        context.inputs.fetched.clone(),
         Arc::new(DnsMetrics),
         Arc::new(context.listeners.clone()),
     ]
@@ -528,7 +543,7 @@ fn health(context: &OperatorContext) -> Document {
 
 /// All discovered services, or those of one type in the format of APISIX.
 fn discovery(node: &NodeConfig, context: &OperatorContext) -> Described {
-    let (settings, ledger) = (node.discovery.clone(), context.discovered.clone());
+    let (settings, ledger) = (node.discovery.clone(), context.inputs.services.clone());
     Arc::new(move |source| match source {
         None => Some(ledger.document()),
         Some(source) => ledger.dump(source, &settings),

@@ -29,6 +29,8 @@ pub(super) fn shapes() -> Map<String, Value> {
         ("objects", objects()),
         ("upstreams", object(&["total", "upstreams"], json!({ "total": whole(), "upstreams": anything() }))),
         ("certificates", object(&["certificates"], json!({ "certificates": anything() }))),
+        ("secrets", object(&["secrets"], json!({ "secrets": anything() }))),
+        ("refreshed", object(&["refreshed"], counts(&["refreshed"]))),
     ];
     shapes.into_iter().map(|(name, shape)| (name.to_owned(), shape)).collect()
 }

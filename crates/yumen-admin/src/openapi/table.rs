@@ -295,6 +295,8 @@ fn dashboard_endpoints() -> Vec<ApiEndpoint> {
             ApiPayload::Any,
             &[],
         ),
+        at("get", "/secrets", "References to secret managers, without values", 200, shape("secrets"), &[]),
+        at("post", "/secrets/refresh", "Fetch the values of all secrets", 200, shape("refreshed"), &[]),
     ]
 }
 

@@ -7,6 +7,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
+use serde_json::Value;
 use yumen_base::Problem;
 use yumen_config::{Kind, json_text};
 use yumen_snapshot::{ExplainContext, ListenerPorts, Question, Snapshot, explain_any};
@@ -108,10 +109,12 @@ fn answer(
     }
     if is_text {
         let plain = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
-        return Ok((plain, explanation.to_string()).into_response());
+        return Ok((plain, state.live.without_secrets(explanation.to_string())).into_response());
     }
-    let body = serde_json::to_value(&explanation);
-    Ok(reply::json(StatusCode::OK, &body.expect("an explanation is plain data")))
+    let body = serde_json::to_string(&explanation).expect("an explanation is plain data");
+    let body: Value = serde_json::from_str(&state.live.without_secrets(body))
+        .map_err(|error| ApiRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+    Ok(reply::json(StatusCode::OK, &body))
 }
 
 /// The port of the first listener of each kind on this node.

@@ -102,6 +102,18 @@ impl LiveGateway for Gateway {
         json!({ "certificates": [] })
     }
 
+    fn secrets(&self) -> BTreeMap<String, Value> {
+        [("vault/1/jack/key".to_owned(), json!({ "state": "current", "length": 4 }))].into()
+    }
+
+    fn refresh_secrets(&self) -> usize {
+        1
+    }
+
+    fn without_secrets(&self, text: String) -> String {
+        text
+    }
+
     fn backup(&self) -> Result<File, StoreError> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name =

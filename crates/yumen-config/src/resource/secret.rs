@@ -1,4 +1,4 @@
-//! Secret managers, the targets of references in other objects. Stored and validated, but not contacted yet.
+//! Secret managers, the targets of references in other objects.
 //!
 //! This module describes the settings of each manager, not its protocol.
 
@@ -68,6 +68,12 @@ struct GcpServiceAccount {
     private_key: String,
     /// Project that contains the secrets.
     project_id: String,
+    /// Address that gives tokens; Google's own if absent.
+    token_uri: Option<String>,
+    /// Address of the secrets; Google's own if absent.
+    entries_uri: Option<String>,
+    /// Scopes of the tokens; `https://www.googleapis.com/auth/cloud-platform` if absent.
+    scope: Option<Vec<String>>,
 }
 
 /// The schema of a secret manager's settings; `None` for an unknown manager.

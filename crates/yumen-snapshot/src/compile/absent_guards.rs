@@ -52,8 +52,7 @@ impl CompileContext {
         if !known.registered(name, owner).is_some_and(|registered| registered.kind.role.guards()) {
             return false;
         }
-        let is_resolved =
-            || references::resolve(&mut settings.clone(), known.variables, known.secrets_of(name)).is_ok();
+        let is_resolved = || references::resolve(&mut settings.clone(), &known.values.unnoted()).is_ok();
         has_unset_variable(settings, &format!("plugins.{name}"), defects) || !is_resolved()
     }
 
@@ -68,7 +67,7 @@ impl CompileContext {
         kind == Kind::Ssls
             && requires_client_certificates(json)
             && !previous.is_some_and(requires_client_certificates)
-            && certificate::has_unresolved_pair(json, &self.env.variables)
+            && certificate::has_unresolved_pair(json, &self.reference_values().unnoted())
     }
 }
 

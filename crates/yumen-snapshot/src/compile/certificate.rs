@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use regex::bytes::RegexSet;
 use serde_json::Value;
-use yumen_base::Problem;
+use yumen_base::{Problem, ProblemLevel};
 use yumen_config::decode;
 use yumen_config::resource as config;
 
 use super::foreign_members;
 use super::names::ObjectName;
-use super::references::{self, Variables};
+use super::references::{self, ReferenceValues, ResolvedText};
 use super::validate::ObjectError;
 use super::{Compiler, StageResult, invalid, scope, suspicious_values};
 use crate::certificates::{ClientCertPolicy, CompiledCertificate};
@@ -59,6 +59,8 @@ pub enum KeyPairError {
         is_key: bool,
         /// The reason, without any resolved value.
         message: String,
+        /// Whether the text is a secret whose value a trial does not wait for.
+        is_awaited: bool,
     },
 }
 
@@ -83,10 +85,15 @@ impl KeyPairError {
 
     /// The field of an ssl object that is at fault. `at` counts the pairs of the object from 0.
     fn path(&self, at: usize) -> String {
-        let name = if self.is_of_key() { "key" } else { "cert" };
-        // `cert` and `key` are pair 0; the arrays `certs` and `keys` continue from there.
-        if at == 0 { name.to_owned() } else { format!("{name}s[{}]", at - 1) }
+        field(at, self.is_of_key())
     }
+}
+
+/// The field of a certificate or key in an ssl object.
+fn field(at: usize, is_key: bool) -> String {
+    let name = if is_key { "key" } else { "cert" };
+    // `cert` and `key` are pair 0; the arrays `certs` and `keys` continue from there.
+    if at == 0 { name.to_owned() } else { format!("{name}s[{}]", at - 1) }
 }
 
 /// A loader that accepts all rules and authorities, for tests.
@@ -159,12 +166,12 @@ pub(super) fn requires_client_certificates(json: &str) -> bool {
 }
 
 /// Whether the text of an ssl object, valid or not, has a certificate or key with a reference without a value.
-pub(super) fn has_unresolved_pair(json: &str, variables: &Variables) -> bool {
+pub(super) fn has_unresolved_pair(json: &str, values: &ReferenceValues<'_>) -> bool {
     let value: Value = serde_json::from_str(json).unwrap_or_default();
     let single = ["cert", "key"].into_iter().filter_map(|name| value.get(name));
     let several = ["certs", "keys"].into_iter().filter_map(|name| value.get(name)?.as_array()).flatten();
     let mut texts = single.chain(several).filter_map(Value::as_str);
-    texts.any(|text| references::resolve_text(text, variables).is_err())
+    texts.any(|text| references::resolve_text(text, values, "").is_err())
 }
 
 /// A certificate chain and its key, PEM or references to it.
@@ -181,13 +188,24 @@ pub(super) struct ResolvedPair<'w> {
 }
 
 impl<'w> PemPair<'w> {
-    /// Resolves references to environment variables.
-    pub(super) fn resolve(self, variables: &Variables) -> Result<ResolvedPair<'w>, KeyPairError> {
-        let resolve = |text, is_key| {
-            let resolved = references::resolve_text(text, variables);
-            resolved.map_err(|message| KeyPairError::Unresolved { is_key, message })
+    /// Resolves references. `at` counts the pairs of the object from 0.
+    pub(super) fn resolve(
+        self,
+        values: &ReferenceValues<'_>,
+        at: usize,
+    ) -> Result<ResolvedPair<'w>, KeyPairError> {
+        let resolve = |text, is_key| match references::resolve_text(text, values, &field(at, is_key)) {
+            Ok(ResolvedText::Literal(text)) => Ok(Cow::Borrowed(text)),
+            Ok(ResolvedText::Value(value)) => Ok(Cow::Owned(value)),
+            Ok(ResolvedText::Awaited) => {
+                let message = "checked when the value of the secret arrives".to_owned();
+                Err(KeyPairError::Unresolved { is_key, message, is_awaited: true })
+            }
+            Err(message) => Err(KeyPairError::Unresolved { is_key, message, is_awaited: false }),
         };
-        Ok(ResolvedPair { certificate: resolve(self.certificate, false)?, key: resolve(self.key, true)? })
+        // Both before the first error, so that both secrets are fetched at once.
+        let (certificate, key) = (resolve(self.certificate, false), resolve(self.key, true));
+        Ok(ResolvedPair { certificate: certificate?, key: key? })
     }
 }
 
@@ -266,12 +284,12 @@ pub(super) struct CertificateParts {
 /// another node may have the variable.
 pub(super) fn load(
     loader: &LoadCertificate,
-    variables: &Variables,
+    values: &ReferenceValues<'_>,
     written: &config::SslSpec,
 ) -> Result<CertificateParts, CertificateError> {
     let (mut keys, mut unresolved) = (Vec::new(), None);
     for (at, pair) in pairs(written).enumerate() {
-        match pair.resolve(variables) {
+        match pair.resolve(values, at) {
             Ok(ResolvedPair { certificate, key }) => {
                 let loaded = loader.pair(&certificate, &key);
                 keys.push(loaded.map_err(|error| CertificateError::Pair(RefusedPair { at, error }))?);
@@ -320,7 +338,8 @@ fn client_policy(written: &config::SslSpec) -> Result<Option<ClientCertPolicy>, 
 impl Compiler {
     pub(super) fn stage_ssl(&mut self, name: &ObjectName, json: &str) -> StageResult {
         let written: config::SslSpec = decode(json).map_err(|error| vec![invalid(name, error)])?;
-        let loaded = load(&self.context.env.load_certificate, &self.context.env.variables, &written);
+        let values = self.context.reference_values();
+        let loaded = load(&self.context.env.load_certificate, &values, &written);
         let mut parts = loaded.map_err(|error| vec![error.problem(name)])?;
         // Client certificates are used by upstreams, which read them from the object's text.
         let is_presented = written.kind == config::SslType::Server && written.status != 0;
@@ -336,7 +355,11 @@ impl Compiler {
         }
         // Refused only here and not in `load`: another node may have the variable, but this one cannot present the pair.
         if let Some(unresolved) = parts.unresolved.take() {
-            return Err(vec![unresolved.problem(name)]);
+            let problem = unresolved.problem(name);
+            if !matches!(unresolved.error, KeyPairError::Unresolved { is_awaited: true, .. }) {
+                return Err(vec![problem]);
+            }
+            problems.push(Problem { level: ProblemLevel::Warning, ..problem });
         }
         let protocols = written.ssl_protocols.as_deref().unwrap_or_default();
         // A warning and not an error: APISIX accepts the value, and the other versions still work.

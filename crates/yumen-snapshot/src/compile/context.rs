@@ -1,18 +1,20 @@
-//! The environment of a compiler: plugins, node facts, carried state and shared defaults. It does not change.
+//! The environment of a compiler: plugins, node facts, carried state and shared defaults. Only its table of secrets
+//! changes.
 
 use std::sync::Arc;
 
 use yumen_base::Problem;
 use yumen_config::Kind;
 use yumen_plugin::kind::NodeFacts;
-use yumen_plugin::{Carry, MissingPlugins, PluginChain, PluginRegistry, SinkRegistry};
+use yumen_plugin::{Carry, FetchedCells, MissingPlugins, PluginChain, PluginRegistry, SinkRegistry};
 
 use super::Compiler;
 use super::certificate::LoadCertificate;
 use super::names::ObjectName;
 use super::plugin_names;
 use super::plugin_settings::KnownPlugins;
-use super::references::{SecretPolicy, Variables};
+use super::references::{ReferenceValues, Variables};
+use super::secret_table::SecretTable;
 use crate::balance::RoundRobinState;
 use crate::upstream::{AttemptTimeouts, KeepaliveLimits, UpstreamTls};
 
@@ -68,11 +70,14 @@ pub struct CompilerEnv {
     pub sinks: Option<Arc<SinkRegistry>>,
 }
 
-/// The environment of a compiler, with values that many objects share.
+/// The environment of a compiler, with values that many objects share, and its table of secrets.
 pub(super) struct CompileContext {
     pub(super) registry: Arc<PluginRegistry>,
     pub(super) carry: Arc<Carry>,
     pub(super) env: CompilerEnv,
+    /// Cells of fetched values.
+    pub(super) cells: Arc<FetchedCells>,
+    pub(super) secrets: SecretTable,
     pub(super) empty_chain: Arc<PluginChain>,
     /// TLS settings of upstreams without their own.
     pub(super) plain_tls: Arc<UpstreamTls>,
@@ -100,6 +105,8 @@ impl CompileContext {
             registry,
             carry,
             env,
+            cells: Arc::default(),
+            secrets: SecretTable::default(),
             empty_chain: Arc::default(),
             plain_tls: Arc::default(),
             no_turns: Arc::default(),
@@ -111,14 +118,14 @@ impl CompileContext {
         self.env.closes_broken && matches!(kind, Kind::Routes | Kind::StreamRoutes | Kind::Ssls)
     }
 
-    /// The plugins that objects may configure, and the variables that their settings may refer to.
+    /// The values that references in settings stand for.
+    pub(super) fn reference_values(&self) -> ReferenceValues<'_> {
+        ReferenceValues::new(&self.env.variables, &self.secrets, &self.cells)
+    }
+
+    /// The plugins that objects may configure, and the values that their settings may refer to.
     pub(super) fn known_plugins(&self) -> KnownPlugins<'_> {
-        KnownPlugins {
-            registry: &self.registry,
-            missing: &self.env.missing,
-            variables: &self.env.variables,
-            guard_secrets: SecretPolicy::Refuse,
-        }
+        KnownPlugins { registry: &self.registry, missing: &self.env.missing, values: self.reference_values() }
     }
 
     /// The problem, with a hint if `plugin` is unknown and resembles a known name.

@@ -47,6 +47,7 @@ impl Compiler {
         let plugins: Map<String, Value> = serde_json::from_value(plugins).unwrap_or_default();
         let mut faults = self.plugin_builder().build(name, Some(plugins.clone()), owner).problems;
         self.bindings.discard_requests();
+        drop(self.context.secrets.take_requested());
         faults.retain(|fault| fault.level == ProblemLevel::Error);
         for fault in &mut faults {
             // The effect on requests is a hint of the first problem of the object.

@@ -7,7 +7,7 @@ use serde_json::Value;
 use yumen_base::Problem;
 use yumen_config::resource as config;
 use yumen_config::resource::{PluginRole, ResourceDefect, decode_value};
-use yumen_config::{InvalidSettings, Kind, decode};
+use yumen_config::{Kind, decode};
 use yumen_plugin::proto::ProtoDescriptors;
 
 use super::names::ObjectName;
@@ -15,8 +15,8 @@ use super::plugin_settings::PluginOwner;
 use super::route_match::CompiledMatch;
 use super::validate::{self, ObjectError, ObjectValidator};
 use super::{
-    Compiler, StageResult, certificate, foreign_members, invalid, native_actions, route, scope, stream,
-    suspicious_values, upstream,
+    Compiler, StageResult, certificate, foreign_members, invalid, native_actions, route, scope, secret_table,
+    stream, suspicious_values, upstream,
 };
 
 /// The functions that compile objects of one kind.
@@ -235,7 +235,7 @@ static SSLS: KindCompiler = KindCompiler {
     },
     validate: |validator, value| {
         let written = decode_value::<config::SslSpec>(value)?;
-        Ok(certificate::load(validator.load_certificate, validator.variables, &written).map(drop)?)
+        Ok(certificate::load(validator.load_certificate, &validator.values(), &written).map(drop)?)
     },
     dependents: DependentUpdate::Stage,
 };
@@ -298,20 +298,14 @@ static SCOPES: KindCompiler = KindCompiler {
 };
 
 static SECRETS: KindCompiler = KindCompiler {
-    stage: |_, name, json| {
-        let refused = |error| vec![invalid(name, error)];
-        let value: Value =
-            serde_json::from_str(json).map_err(|error| refused(InvalidSettings::from_serde(error)))?;
-        config::check(name.kind, value).map_err(refused)?;
-        let message = format!("{} are not served in this version", name.kind.name());
-        Ok(vec![Problem::warning(name.to_string(), "", message)])
-    },
+    stage: Compiler::stage_secret,
     link: nothing_to_link,
-    withdraw: |_, _| {},
-    is_good: |_, _| false,
+    withdraw: Compiler::remove_secret,
+    is_good: Compiler::has_secret,
     salvage: leave_out,
-    validate: |_, value| Ok(config::check(Kind::Secrets, value)?),
-    dependents: DependentUpdate::Link,
+    validate: |validator, value| Ok(secret_table::check(validator.variables, &value)?),
+    // Objects are built from values that the manager gives.
+    dependents: DependentUpdate::StagePlugins,
 };
 
 static TESTS: KindCompiler = KindCompiler {

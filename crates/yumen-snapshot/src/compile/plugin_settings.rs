@@ -14,8 +14,7 @@ use yumen_plugin::{
     PluginRegistry, VarInputs,
 };
 
-use super::Variables;
-use super::references::{self, ResolvedReferences, SecretPolicy};
+use super::references::{self, ReferenceValues, ResolvedReferences};
 
 /// The role of the object with the plugins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,10 +35,8 @@ pub(crate) struct KnownPlugins<'k> {
     pub(crate) registry: &'k PluginRegistry,
     /// Plugins that this version does not run.
     pub(crate) missing: &'k MissingPlugins,
-    /// The environment that settings refer to.
-    pub(crate) variables: &'k Variables,
-    /// The treatment of secrets in keys and guards, where the text of the reference would grant access.
-    pub(crate) guard_secrets: SecretPolicy,
+    /// The values that settings refer to.
+    pub(crate) values: ReferenceValues<'k>,
 }
 
 /// The result of parsing.
@@ -50,14 +47,10 @@ pub(crate) enum ParsedPlugin<'k> {
     Missing { entry: Option<&'static MissingPlugin>, meta: Box<PluginMeta>, filter: Value },
     /// A key of a consumer or credential.
     Key { plugin: &'static str, key: ConsumerKey },
-    /// A plugin that runs. `unresolved` are the paths of references to secrets that stay as written.
-    Plugin {
-        kind: &'k PluginKind,
-        plugin: Arc<dyn Plugin>,
-        meta: Box<PluginMeta>,
-        reads: VarInputs,
-        unresolved: Vec<String>,
-    },
+    /// A plugin that runs.
+    Plugin { kind: &'k PluginKind, plugin: Arc<dyn Plugin>, meta: Box<PluginMeta>, reads: VarInputs },
+    /// A plugin of a trial that is built when the values of its secrets arrive.
+    Awaited { kind: &'k PluginKind },
 }
 
 /// The reason for which a plugin's settings are refused.
@@ -84,6 +77,15 @@ impl PluginSettingsError {
             }
             PluginSettingsError::Filter(message) => PluginSettingsError::Filter(followed.mask(message)),
             other => other,
+        }
+    }
+
+    /// The path of the error inside the settings, if a value there is at fault.
+    fn path(&self) -> Option<&str> {
+        match self {
+            PluginSettingsError::Settings(invalid) => Some(&invalid.path),
+            PluginSettingsError::Filter(_) => Some("_meta.filter"),
+            _ => None,
         }
     }
 
@@ -130,18 +132,15 @@ impl<'k> KnownPlugins<'k> {
         // References of a plugin that does not run are not resolved: they may lead nowhere on this node.
         let mut followed = ResolvedReferences::default();
         if registered.is_some() && !is_disabled(&settings) {
-            let secrets = self.secrets_of(name);
-            followed = references::resolve(&mut settings, self.variables, secrets)
+            followed = references::resolve(&mut settings, &self.values.of_plugin(name))
                 .map_err(PluginSettingsError::Settings)?;
         }
-        let kept = followed.kept_paths();
-        let parsed = match registered {
-            Some(registered) => {
-                with_data_values(followed.data_values(), || build(registered, settings, side, setup, kept))
-            }
-            None => parse_missing(missing, settings),
-        };
-        parsed.map_err(|flaw| flaw.masked(&followed))
+        let Some(registered) = registered else { return parse_missing(missing, settings) };
+        let parsed = with_data_values(followed.data_values(), || build(registered, settings, side, setup));
+        parsed.or_else(|flaw| match flaw.path().is_some_and(|path| followed.may_heal(path)) {
+            true => Ok(ParsedPlugin::Awaited { kind: &registered.kind }),
+            false => Err(flaw.masked(&followed)),
+        })
     }
 
     /// The plugin called `name`, if it serves the traffic of objects of this role.
@@ -151,14 +150,6 @@ impl<'k> KnownPlugins<'k> {
             PluginOwner::Stream => one.kind.serves.streams(),
             _ => one.kind.serves.http(),
         })
-    }
-
-    /// The treatment of secrets in the settings of a plugin.
-    pub(super) fn secrets_of(&self, plugin: &str) -> SecretPolicy {
-        match self.registry.get(plugin) {
-            Some(registered) if registered.kind.role.guards() => self.guard_secrets,
-            _ => SecretPolicy::Keep,
-        }
     }
 }
 
@@ -180,7 +171,6 @@ fn build<'k>(
     mut settings: Value,
     side: PluginOwner,
     setup: &PluginBuildContext<'_>,
-    unresolved: Vec<String>,
 ) -> Result<ParsedPlugin<'k>, PluginSettingsError> {
     let reads = reads(&settings);
     let Some(meta) = take_meta(&mut settings)? else { return Ok(ParsedPlugin::Disabled) };
@@ -192,7 +182,7 @@ fn build<'k>(
         return Ok(ParsedPlugin::Key { plugin: kind.name, key: key.map_err(PluginSettingsError::Settings)? });
     }
     let plugin = registered.build(settings, setup).map_err(PluginSettingsError::Settings)?;
-    Ok(ParsedPlugin::Plugin { kind, plugin, meta: Box::new(meta), reads, unresolved })
+    Ok(ParsedPlugin::Plugin { kind, plugin, meta: Box::new(meta), reads })
 }
 
 /// Parses `_meta` of a plugin that this version does not run. The other settings have no meaning here.

@@ -14,9 +14,9 @@ use super::missing_plugins::AbsentPlugin;
 use super::names::ObjectName;
 use super::plugin_bindings::{CompilerObjects, PluginBindings};
 use super::plugin_settings::{ParsedPlugin, PluginOwner, is_disabled};
-use super::references::NO_MANAGERS;
 use super::staged_objects::StagedObjects;
 use super::tables::StagedConsumerKey;
+use super::unavailable_plugin::UnavailablePlugin;
 use super::upstream::UpstreamBuilder;
 use super::{Compiler, invalid, never_run};
 
@@ -210,13 +210,13 @@ impl PluginBuilder<'_> {
             ParsedPlugin::Key { plugin, key: (key, auth) } => {
                 built.keys.push(StagedConsumerKey { plugin, key, auth });
             }
-            ParsedPlugin::Plugin { kind, plugin, meta, reads, unresolved } => {
-                built.problems.extend(unresolved.into_iter().map(|path| {
-                    let path = format!("plugins.{}.{path}", kind.name);
-                    let message = format!("{NO_MANAGERS}: the reference is used as it is written");
-                    Problem::warning(origin.text.to_string(), path, message)
-                        .hint("use $env:// or write the value")
-                }));
+            ParsedPlugin::Awaited { kind } => {
+                let path = format!("plugins.{plugin}");
+                let message = "checked when the values of its secrets arrive";
+                built.problems.push(Problem::warning(origin.text.to_string(), path, message));
+                built.entries.push(UnavailablePlugin::awaiting(kind, origin.text, origin.owner));
+            }
+            ParsedPlugin::Plugin { kind, plugin, meta, reads } => {
                 built.entries.push(PluginEntry::On(Arc::new(PluginInstance {
                     phases: plugin.phases(),
                     reads: reads | plugin.reads(),

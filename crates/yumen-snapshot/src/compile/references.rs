@@ -1,58 +1,121 @@
-//! References in settings: `$env://NAME` and `$env://NAME/member` stand for an environment variable.
+//! References in settings: `$env://NAME` and `$env://NAME/member` stand for an environment variable,
+//! `$secret://MANAGER/ID/KEY` for a secret.
 //!
-//! Variables come in as a closure. A reference that cannot be resolved is an error: as a literal it would be a key that
-//! every reader of the settings knows.
+//! Variables come in as a closure, secrets from the table of the compiler. A reference that cannot be resolved is an
+//! error: as a literal it would be a key that every reader of the settings knows.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::Value;
+use yumen_config::resource::is_within;
 use yumen_config::{InvalidSettings, json_text};
+use yumen_plugin::FetchedCells;
+
+use super::secret_table::{SecretTable, SecretValue};
 
 /// Returns the value of an environment variable.
 pub type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 const ENV: &str = "$env://";
 const SECRET: &str = "$secret://";
-pub(super) const NO_MANAGERS: &str = "secret managers are not supported in this version";
-
-/// The treatment of `$secret://`, for which this version has no manager.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SecretPolicy {
-    /// An error: see the head of this file.
-    Refuse,
-    /// The reference stays as it is written, as in APISIX while its manager is missing.
-    Keep,
-}
 
 /// The sources of values.
 #[derive(Clone, Copy)]
-struct ReferenceRules<'v> {
+pub(crate) struct ReferenceValues<'v> {
     variables: &'v Variables,
-    secrets: SecretPolicy,
+    /// Absent for the validation of single objects, which knows no managers.
+    secrets: Option<(&'v SecretTable, &'v FetchedCells)>,
+    place: ReferenceSite<'v>,
+}
+
+/// The place of the resolved texts in their object.
+#[derive(Clone, Copy)]
+enum ReferenceSite<'v> {
+    /// Uses of secrets are not noted.
+    Unnoted,
+    Object,
+    /// The settings of this plugin.
+    Plugin(&'v str),
+}
+
+impl<'v> ReferenceValues<'v> {
+    /// The sources of a compiler.
+    pub(super) fn new(
+        variables: &'v Variables,
+        secrets: &'v SecretTable,
+        cells: &'v FetchedCells,
+    ) -> ReferenceValues<'v> {
+        ReferenceValues { variables, secrets: Some((secrets, cells)), place: ReferenceSite::Object }
+    }
+
+    /// The sources for a single object: references to secrets stay as written.
+    pub(super) fn of_one(variables: &'v Variables) -> ReferenceValues<'v> {
+        ReferenceValues { variables, secrets: None, place: ReferenceSite::Unnoted }
+    }
+
+    /// The same sources, for a look that notes no use.
+    pub(super) fn unnoted(self) -> ReferenceValues<'v> {
+        ReferenceValues { place: ReferenceSite::Unnoted, ..self }
+    }
+
+    /// The same sources for the settings of a plugin.
+    pub(super) fn of_plugin(self, plugin: &'v str) -> ReferenceValues<'v> {
+        match self.place {
+            ReferenceSite::Unnoted => self,
+            _ => ReferenceValues { place: ReferenceSite::Plugin(plugin), ..self },
+        }
+    }
+
+    fn secret(&self, reference: &str, path: &str) -> Result<SecretValue, String> {
+        let Some((secrets, cells)) = self.secrets else { return Ok(SecretValue::Awaited) };
+        let path = match self.place {
+            ReferenceSite::Unnoted => None,
+            ReferenceSite::Object => Some(path.to_owned()),
+            ReferenceSite::Plugin(plugin) => Some(format!("plugins.{plugin}.{path}")),
+        };
+        secrets.value(cells, reference, path)
+    }
+}
+
+/// The meaning of a text.
+pub(super) enum ResolvedText<'t> {
+    /// The text itself.
+    Literal(&'t str),
+    /// The value of a reference.
+    Value(String),
+    /// A secret without a value, in a trial.
+    Awaited,
 }
 
 /// The resolved references: each as written, with its value.
 #[derive(Debug, Default)]
 pub(super) struct ResolvedReferences {
     resolved: Vec<(String, String)>,
-    /// References to secrets that stay as written, with their paths.
-    kept: Vec<(String, String)>,
+    /// References to secrets that stay as written in a trial, with their paths.
+    awaited: Vec<(String, String)>,
 }
 
 impl ResolvedReferences {
     /// The texts that a template could take for variables.
     pub(super) fn data_values(&self) -> Vec<String> {
-        // A value from the environment is data: a template must not read variables into it. In a secret that stays as
-        // written, `$secret` is no variable.
+        // A value is data: a template must not read variables into it. In a secret that stays as written, `$secret` is no
+        // variable.
         let resolved = self.resolved.iter().map(|(_, value)| value);
-        let kept = self.kept.iter().map(|(_, written)| written);
-        resolved.chain(kept).filter(|value| value.contains('$')).cloned().collect()
+        let awaited = self.awaited.iter().map(|(_, written)| written);
+        resolved.chain(awaited).filter(|value| value.contains('$')).cloned().collect()
     }
 
     /// The paths of references to secrets that stay as written.
-    pub(super) fn kept_paths(&self) -> Vec<String> {
-        self.kept.iter().map(|(path, _)| path.clone()).collect()
+    pub(super) fn awaited_paths(&self) -> impl Iterator<Item = &str> {
+        self.awaited.iter().map(|(path, _)| &**path)
+    }
+
+    /// Whether an error at `path` may end when the value of a secret arrives.
+    pub(super) fn may_heal(&self, path: &str) -> bool {
+        let concerns =
+            |awaited: &str| path.is_empty() || is_within(path, awaited) || is_within(awaited, path);
+        self.awaited_paths().any(concerns)
     }
 
     /// The message with references in place of their values, which may be secrets.
@@ -77,73 +140,90 @@ pub(super) fn has_one(value: &Value) -> bool {
 /// Replaces the references in all texts inside `value`. The message of an error names the path, which callers may drop.
 pub(super) fn resolve(
     value: &mut Value,
-    variables: &Variables,
-    secrets: SecretPolicy,
+    values: &ReferenceValues<'_>,
 ) -> Result<ResolvedReferences, InvalidSettings> {
     let mut followed = ResolvedReferences::default();
-    resolve_at(value, ReferenceRules { variables, secrets }, "", &mut followed)?;
-    Ok(followed)
+    let mut first_error = None;
+    resolve_at(value, values, "", &mut followed, &mut first_error);
+    first_error.map_or(Ok(followed), Err)
 }
 
+/// Goes on after an error, so that all secrets of an object are fetched at once.
 fn resolve_at(
     value: &mut Value,
-    rules: ReferenceRules<'_>,
+    values: &ReferenceValues<'_>,
     path: &str,
     followed: &mut ResolvedReferences,
-) -> Result<(), InvalidSettings> {
+    first_error: &mut Option<InvalidSettings>,
+) {
     match value {
-        Value::String(written)
-            if rules.secrets == SecretPolicy::Keep && begins(written, SECRET).is_some() =>
-        {
-            followed.kept.push((path.to_owned(), written.clone()));
-        }
-        Value::String(written) => {
-            let refuse =
-                |message| InvalidSettings::at(path, format!("\"{path}\" cannot be resolved: {message}"));
-            if let Cow::Owned(value) = resolve_text(written, rules.variables).map_err(refuse)? {
+        Value::String(written) => match resolve_text(written, values, path) {
+            Ok(ResolvedText::Literal(_)) => {}
+            Ok(ResolvedText::Awaited) => followed.awaited.push((path.to_owned(), written.clone())),
+            Ok(ResolvedText::Value(value)) => {
                 let reference = std::mem::replace(written, value.clone());
                 // An empty value occurs in every message, so it cannot be masked.
                 if !value.is_empty() {
                     followed.resolved.push((reference, value));
                 }
             }
-        }
+            Err(message) => {
+                let refused =
+                    || InvalidSettings::at(path, format!("\"{path}\" cannot be resolved: {message}"));
+                first_error.get_or_insert_with(refused);
+            }
+        },
         Value::Array(items) => {
             for (at, item) in items.iter_mut().enumerate() {
-                resolve_at(item, rules, &format!("{path}[{at}]"), followed)?;
+                resolve_at(item, values, &format!("{path}[{at}]"), followed, first_error);
             }
         }
         Value::Object(members) => {
             for (name, member) in members.iter_mut() {
                 let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                resolve_at(member, rules, &path, followed)?;
+                resolve_at(member, values, &path, followed, first_error);
             }
         }
         _ => {}
     }
-    Ok(())
 }
 
-/// The value of a text: of the reference, or the text itself. `None` for a reference that cannot be resolved.
+/// The value of a text: of the reference, or the text itself. `None` for a reference to a secret, and for one that cannot
+/// be resolved.
 pub fn meaning<'t>(text: &'t str, variables: &Variables) -> Option<Cow<'t, str>> {
-    resolve_text(text, variables).ok()
+    match resolve_text(text, &ReferenceValues::of_one(variables), "") {
+        Ok(ResolvedText::Literal(text)) => Some(Cow::Borrowed(text)),
+        Ok(ResolvedText::Value(value)) => Some(Cow::Owned(value)),
+        Ok(ResolvedText::Awaited) | Err(_) => None,
+    }
 }
 
-/// The value of a text: of the reference, or the text itself.
-pub(super) fn resolve_text<'t>(text: &'t str, variables: &Variables) -> Result<Cow<'t, str>, String> {
+/// The meaning of the text at `path`.
+pub(super) fn resolve_text<'t>(
+    text: &'t str,
+    values: &ReferenceValues<'_>,
+    path: &str,
+) -> Result<ResolvedText<'t>, String> {
     // An error and not a literal: see the head of this file.
-    if begins(text, SECRET).is_some() {
-        return Err(format!("{NO_MANAGERS}; use $env:// or write the value"));
+    if let Some(reference) = begins(text, SECRET) {
+        return match values.secret(reference, path) {
+            Ok(SecretValue::Text(value)) => Ok(ResolvedText::Value(value)),
+            Ok(SecretValue::Awaited) => Ok(ResolvedText::Awaited),
+            Err(message) => Err(format!("{text}: {message}")),
+        };
     }
-    let Some(rest) = begins(text, ENV) else { return Ok(Cow::Borrowed(text)) };
+    let Some(rest) = begins(text, ENV) else { return Ok(ResolvedText::Literal(text)) };
     let (name, member) = rest.split_once('/').unwrap_or((rest, ""));
     let unset = || {
         format!(
             "the environment variable \"{name}\" is not set for this node; set it and start the node again"
         )
     };
-    let value = variables(name).ok_or_else(unset)?;
-    if member.is_empty() { Ok(Cow::Owned(value)) } else { member_of(name, member, &value).map(Cow::Owned) }
+    let value = (values.variables)(name).ok_or_else(unset)?;
+    match member.is_empty() {
+        true => Ok(ResolvedText::Value(value)),
+        false => member_of(name, member, &value).map(ResolvedText::Value),
+    }
 }
 
 /// The rest of the text after `scheme`, which is compared without case.

@@ -4,10 +4,13 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use yumen_plugin::{
-    DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginInstance, PluginMeta, Step, VarInputs,
+    DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginInstance, PluginKind, PluginMeta, Step,
+    VarInputs,
 };
 
 use super::missing_plugins;
+use super::plugin_settings::PluginOwner;
+use super::plugins::PluginEntry;
 
 /// Refuses every request it sees with 503; closes every stream.
 pub(super) struct UnavailablePlugin {
@@ -65,6 +68,17 @@ impl UnavailablePlugin {
         let refusal =
             UnavailablePlugin { message: "the consumer group is not in force", reason: Cow::Borrowed("") };
         refusal.instance("consumer group", i32::MAX, PluginMeta::default(), origin, VarInputs::default())
+    }
+
+    /// Stands in for a plugin that is built when the values of its secrets arrive. Other plugins are left out.
+    pub(super) fn awaiting(kind: &PluginKind, origin: &Arc<str>, owner: PluginOwner) -> PluginEntry {
+        let is_credential = matches!(owner, PluginOwner::Consumer | PluginOwner::Credential);
+        if is_credential || !kind.role.guards() {
+            return PluginEntry::Off(kind.name.into());
+        }
+        let refusal = UnavailablePlugin { message: "a secret is not available", reason: Cow::Borrowed("") };
+        let (meta, reads) = (PluginMeta::default(), VarInputs::default());
+        PluginEntry::On(Arc::new(refusal.instance(kind.name, kind.priority, meta, origin.clone(), reads)))
     }
 
     /// An instance in place of the plugin called `name`.

@@ -14,7 +14,7 @@ use yumen_plugin::{Carry, MissingPlugins, PluginBuildContext, PluginRegistry};
 use super::certificate::{KeyPairError, LoadCertificate};
 use super::kind_table::KindCompiler;
 use super::plugin_settings::{KnownPlugins, PluginOwner, PluginSettingsError, is_disabled};
-use super::references::{self, SecretPolicy, Variables};
+use super::references::{self, ReferenceValues, Variables};
 use super::upstream;
 
 /// Validates single objects.
@@ -95,14 +95,13 @@ impl ObjectValidator<'_> {
         })
     }
 
+    /// References to secrets stay as written: their managers and values may arrive later.
+    pub(super) fn values(&self) -> ReferenceValues<'_> {
+        ReferenceValues::of_one(self.variables)
+    }
+
     pub(super) fn known(&self) -> KnownPlugins<'_> {
-        KnownPlugins {
-            registry: self.registry,
-            missing: self.missing,
-            variables: self.variables,
-            // As with a missing plugin, the object is stored, and the compiler reports and refuses it.
-            guard_secrets: SecretPolicy::Keep,
-        }
+        KnownPlugins { registry: self.registry, missing: self.missing, values: self.values() }
     }
 
     pub(super) fn set(&self, plugins: Plugins) -> Result<(), ObjectError> {
@@ -139,7 +138,7 @@ impl ObjectValidator<'_> {
 impl ObjectValidator<'_> {
     /// Validates the upstreams in the settings of a plugin, after the rest of the settings.
     fn split(&self, plugin: &str, mut settings: Value) -> Result<(), ObjectError> {
-        references::resolve(&mut settings, self.variables, SecretPolicy::Keep)?;
+        references::resolve(&mut settings, &self.values())?;
         let mut upstreams = config::upstreams_in_split(&settings).into_iter();
         upstreams
             .try_for_each(|(path, upstream)| self.upstream(&format!("plugins.{plugin}.{path}"), upstream))
@@ -153,10 +152,14 @@ pub(super) fn metadata(
     written: config::PluginMetadata,
 ) -> Result<Value, InvalidSettings> {
     let mut settings = Value::Object(written.settings);
-    let followed = references::resolve(&mut settings, known.variables, known.secrets_of(plugin))?;
+    let followed = references::resolve(&mut settings, &known.values)?;
     if let Some(schema) = known.registry.get(plugin).and_then(|one| one.metadata_schema()) {
-        schema::validate(&schema, &mut settings)
-            .map_err(|invalid| invalid.map_message(|message| followed.mask(message)))?;
+        match schema::validate(&schema, &mut settings) {
+            Err(invalid) if !followed.may_heal(&invalid.path) => {
+                return Err(invalid.map_message(|message| followed.mask(message)));
+            }
+            _ => {}
+        }
     }
     Ok(settings)
 }

@@ -34,8 +34,7 @@ use super::message::{
 };
 use crate::config::exclusive_store::ExclusiveStore;
 use crate::config::handover_store::HandoverStore;
-use crate::control::ControlHandle;
-use crate::endpoints::sources::InputSources;
+use crate::control::{ControlHandle, InputSources};
 use crate::process;
 use crate::process::service;
 use crate::serving::http3_handovers::Http3Handovers;

@@ -85,6 +85,7 @@ mod proxying;
 mod redis_limits;
 mod refused_clients;
 mod routing;
+mod secret_managers;
 mod secrets;
 mod sent_fields;
 mod slow_readers;

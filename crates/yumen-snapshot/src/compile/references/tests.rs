@@ -132,7 +132,7 @@ fn certificates_may_stand_in_the_environment() {
         ("$env://BAD_PEM", 1, "not a certificate"),
         ("$env://UNSET", 1, "the environment variable \"UNSET\" is not set for this node"),
         ("$env://UNSET", 0, ""),
-        ("$secret://vault/1/a/b", 1, "secret managers are not supported in this version"),
+        ("$secret://vault/1/a/b", 1, "$secret://vault/1/a/b: secret manager vault/1 does not exist"),
     ] {
         let mut compiler = compiler();
         let compiled = compiler.apply(vec![ssl(cert, status)], 1);
@@ -161,13 +161,13 @@ fn the_doors_judge_references_as_the_compiler_does() {
     };
     assert_eq!(
         [verdict("$env://ALICE_KEY"), verdict("$env://UNSET"), verdict("$secret://vault/1/a/b")],
-        // As with a missing plugin, an object with a secret is stored, and the compiler reports and refuses it.
+        // The manager and the value may arrive later; until then, the compiler reports and refuses the object.
         [true, false, true]
     );
 }
 
 #[test]
-fn a_secret_without_a_manager_stays_where_it_opens_nothing() {
+fn a_secret_without_a_manager_is_an_error_everywhere() {
     let secret = "$secret://vault/1/a/b";
     let mut compiler = compiler();
     let plugins = json!({ "first": { "text": secret }, "key-auth": {} });
@@ -176,11 +176,10 @@ fn a_secret_without_a_manager_stays_where_it_opens_nothing() {
     let found: Vec<String> = compiler.problems().iter().map(ToString::to_string).collect();
     let [of_route, of_consumer] = &found[..] else { panic!("{found:?}") };
     assert!(of_consumer.starts_with("error: consumers/alice at plugins.key-auth.key"), "{found:?}");
-    let warning = "warning: routes/a at plugins.first.text: secret managers are not supported in this version: \
-                   the reference is used as it is written\n  hint: use $env:// or write the value";
-    assert_eq!(of_route, warning);
+    let error = "error: routes/a at plugins.first.text: \"text\" cannot be resolved: $secret://vault/1/a/b: secret \
+                 manager vault/1 does not exist; create secrets/vault/1";
+    assert!(of_route.starts_with(error), "{of_route}");
     assert_eq!(consumer_of(&compiled, secret), None, "everybody knows the reference");
-    assert!(compiled.snapshot.router.routes().contains_key("a"));
 }
 
 #[test]

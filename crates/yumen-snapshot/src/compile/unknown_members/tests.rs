@@ -50,10 +50,8 @@ fn misspelt_members_are_reported_at_their_path() {
         ["warning plugins.key-auth.kee: unknown member \"kee\" has no effect (did you mean \"key\"?)"];
     check(Kind::Consumers, "bob", key, &of_key);
     let vault = json!({ "uri": "http://v", "prefix": "p", "token": "t", "namespac": "n" });
-    let of_vault = [
-        "warning : secrets are not served in this version",
-        "warning namespac: unknown member \"namespac\" has no effect (did you mean \"namespace\"?)",
-    ];
+    let of_vault =
+        ["warning namespac: unknown member \"namespac\" has no effect (did you mean \"namespace\"?)"];
     check(Kind::Secrets, "vault/1", vault, &of_vault);
     let metadata = ["warning text: \"text\" has no effect: the plugin has no metadata"];
     check(Kind::PluginMetadata, "second", json!({ "id": "second", "text": "a" }), &metadata);

@@ -7,7 +7,7 @@ use yumen_config::resource as config;
 use yumen_config::{InvalidSettings, Kind, decode};
 
 use super::UpstreamBuilder;
-use crate::compile::certificate::{self, LoadCertificate};
+use crate::compile::certificate::{self, KeyPairError, LoadCertificate};
 use crate::compile::context::CompileContext;
 use crate::compile::names::ObjectName;
 use crate::upstream::{EndpointName, UpstreamTls};
@@ -48,8 +48,12 @@ impl UpstreamBuilder<'_> {
                 return Err(refuse("wrong ssl type".to_owned()));
             }
             let pair = certificate::PemPair { certificate: &ssl.cert, key: &ssl.key };
-            let resolved = pair.resolve(&env.variables).map_err(|error| refuse(error.to_string()))?;
-            client = Some((resolved.certificate.into(), resolved.key.into()));
+            // The ssl object notes its secrets itself, and stages its users again.
+            client = match pair.resolve(&self.context.reference_values().unnoted(), 0) {
+                Ok(resolved) => Some((resolved.certificate.into(), resolved.key.into())),
+                Err(KeyPairError::Unresolved { is_awaited: true, .. }) => None,
+                Err(error) => return Err(refuse(error.to_string())),
+            };
         }
         check_tls(&env.load_certificate, written)?;
         let tls = UpstreamTls {
