@@ -62,6 +62,7 @@ mod referer_restriction;
 mod request_id;
 mod request_validation;
 mod response_rewrite;
+mod service;
 mod sink_url;
 mod skywalking_logger;
 mod sls_logger;
