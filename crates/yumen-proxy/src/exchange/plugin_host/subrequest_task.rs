@@ -8,24 +8,65 @@ use yumen_http::{Framing, KnownField, Method, encode};
 use yumen_plugin::{SubrequestFault, SubrequestResponse, SubrequestSpec};
 use yumen_snapshot::UpstreamSlotId;
 
+use crate::observe::call_counters::{CallResult, PluginCalls};
+use crate::runtime::clock;
 use crate::runtime::timers::until;
 use crate::upstream::UpstreamClient;
 use crate::upstream::attempt::{Attempt, ResponseStarted};
+use crate::upstream::call_limit::CallEnd;
 use crate::upstream::subrequest::{ResponseBodyUse, Subrequest, SubrequestError};
 use crate::worker::Worker;
 
 /// Maximum number of endpoints tried for one subrequest.
 const ATTEMPTS_MAX: usize = 3;
 
-/// Sends a subrequest to an upstream of the current snapshot.
+/// Sends a subrequest to an upstream of the current snapshot, within the bounds on calls to it.
 ///
 /// # Errors
 ///
-/// `NoEndpoint`, `ConnectionLost` or `Timeout` if no response head arrives within `timeout_ms`.
+/// `NoEndpoint`, `ConnectionLost` or `Timeout` if no response head arrives within `timeout_ms`; `Busy` if too many
+/// subrequests are in flight, or if the last ones timed out.
 pub(super) async fn run(
     worker: Rc<Worker>,
     spec: SubrequestSpec,
 ) -> Result<SubrequestResponse, SubrequestFault> {
+    let calls = worker.counters.calls.of(spec.plugin);
+    let limiter = &worker.upstream.call_limiter;
+    let Some(permit) = limiter.begin(spec.upstream, spec.in_flight_max, clock::now().mono_ms()) else {
+        calls.count(CallResult::Busy);
+        return Err(SubrequestFault::Busy);
+    };
+    let in_flight = InFlightCall::begin(&calls);
+    let result = exchange(&worker, spec).await;
+    drop(in_flight);
+    let (end, counted) = match &result {
+        // A head without its body may be a slow service, but the service responds.
+        Ok(_) => (CallEnd::Answered, CallResult::Answered),
+        Err(SubrequestFault::Timeout) => (CallEnd::TimedOut, CallResult::TimedOut),
+        Err(_) => (CallEnd::Failed, CallResult::Failed),
+    };
+    permit.finish(end, clock::now().mono_ms());
+    calls.count(counted);
+    result
+}
+
+/// Counts a call as in flight until it is dropped, also by a client that left.
+struct InFlightCall<'c>(&'c PluginCalls);
+
+impl InFlightCall<'_> {
+    fn begin(calls: &PluginCalls) -> InFlightCall<'_> {
+        calls.in_flight.add(1);
+        InFlightCall(calls)
+    }
+}
+
+impl Drop for InFlightCall<'_> {
+    fn drop(&mut self) {
+        self.0.in_flight.add(-1);
+    }
+}
+
+async fn exchange(worker: &Worker, spec: SubrequestSpec) -> Result<SubrequestResponse, SubrequestFault> {
     let pinned = worker.pinned();
     let upstream =
         pinned.shared_upstream(UpstreamSlotId(spec.upstream)).ok_or(SubrequestFault::NoEndpoint)?.clone();
