@@ -142,7 +142,6 @@ pub const TABLE: &[MissingPlugin] = &[
     harmless("node-status", 1000),
     with(&[("spec_url_ttl", "integer")], guard("oas-validator", 512)),
     harmless("ocsp-stapling", -44),
-    guard("opa", 2001),
     guard("openfunction", -1902),
     login("openid-connect", 2599),
     with(TRACE_METADATA, harmless("opentelemetry", 12009)),

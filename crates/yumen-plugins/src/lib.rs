@@ -49,6 +49,7 @@ mod loggly;
 mod loki_logger;
 mod mocking;
 mod mqtt_proxy;
+mod opa;
 mod pattern;
 pub mod prometheus;
 mod proxy_buffering;
@@ -127,6 +128,7 @@ pub const BUILTIN: &[PluginKind] = &[
     PluginKind::of::<LoggerPlugin<loki_logger::LokiLogger>>().with_metadata::<LoggerMetadata>(),
     PluginKind::of::<mocking::Mocking>(),
     PluginKind::of::<mqtt_proxy::MqttProxy>(),
+    PluginKind::of::<opa::OpaPlugin>(),
     PluginKind::of::<prometheus::Prometheus>().with_metadata::<prometheus::PrometheusMetadata>(),
     PluginKind::of::<proxy_buffering::ProxyBuffering>(),
     PluginKind::of::<proxy_control::ProxyControl>(),

@@ -3,14 +3,14 @@
 //! A URL becomes an inline upstream, so names are resolved beside the traffic, and connections are pooled like those to
 //! other upstreams.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use yumen_config::resource::{UpstreamSpec, decode_value};
 use yumen_config::schema::InvalidSettings;
 use yumen_config::url;
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{
     Fields, Method, ObjectLookup, OutboundProxy, PluginHost, SubrequestFault, SubrequestResponse,
-    SubrequestSpec, UpstreamSlot,
+    SubrequestSpec, UpstreamSlot, escape_argument,
 };
 
 /// The components of a URL in settings.
@@ -224,12 +224,70 @@ impl ServiceTarget {
         sent.unwrap_or_else(|| Box::pin(async { Err(SubrequestFault::NoEndpoint) }))
     }
 
+    /// A POST with a form as its body.
+    pub(crate) fn form(&self, pairs: &[(&str, &str)]) -> SubrequestSpec {
+        let mut spec = self.request(Method::Post);
+        spec.fields.add("Content-Type", FORM_TYPE.as_bytes());
+        spec.body = encode_pairs(pairs).into_bytes();
+        spec
+    }
+
+    /// A POST with a JSON document as its body.
+    pub(crate) fn json(&self, document: &Value) -> SubrequestSpec {
+        let mut spec = self.request(Method::Post);
+        spec.fields.add("Content-Type", b"application/json; charset=utf-8");
+        spec.body = document.to_string().into_bytes();
+        spec
+    }
+
+    /// A call whose URL has further query arguments.
+    pub(crate) fn query(&self, method: Method, pairs: &[(&str, &str)]) -> SubrequestSpec {
+        let mut spec = self.request(method);
+        add_arguments(&mut spec, pairs);
+        spec
+    }
+
     /// The URL with its path, without the query, which may have secrets.
     pub(crate) fn describe(&self) -> String {
         let scheme = if self.url.is_https { "https" } else { "http" };
         let path = self.url.target.split('?').next().unwrap_or_default();
         format!("{scheme}://{}{path}", self.url.authority)
     }
+}
+
+/// Media type of forms.
+pub(crate) const FORM_TYPE: &str = "application/x-www-form-urlencoded";
+
+/// Pairs as a form or query.
+pub(crate) fn encode_pairs(pairs: &[(&str, &str)]) -> String {
+    let mut out = Vec::new();
+    for (name, value) in pairs {
+        if !out.is_empty() {
+            out.push(b'&');
+        }
+        escape_argument(name.as_bytes(), &mut out);
+        out.push(b'=');
+        escape_argument(value.as_bytes(), &mut out);
+    }
+    String::from_utf8(out).expect("escaped text is ASCII")
+}
+
+/// Adds query arguments to a call.
+pub(crate) fn add_arguments(spec: &mut SubrequestSpec, pairs: &[(&str, &str)]) {
+    spec.target.push(if spec.target.contains('?') { '&' } else { '?' });
+    spec.target.push_str(&encode_pairs(pairs));
+}
+
+/// The document of a provider, which reports refusals in a document with any status below 500.
+pub(crate) fn provider_document(answer: Result<SubrequestResponse, SubrequestFault>) -> Option<Value> {
+    let answer = answer.ok().filter(|answer| answer.fault.is_none() && answer.status < 500)?;
+    serde_json::from_slice(answer.body.as_deref()?).ok()
+}
+
+/// The document of a whole response, if its status is 2xx and its body JSON.
+pub(crate) fn json_document(answer: &SubrequestResponse) -> Option<Value> {
+    let is_whole = answer.fault.is_none() && (200..300).contains(&answer.status);
+    serde_json::from_slice(answer.body.as_deref().filter(|_| is_whole)?).ok()
 }
 
 /// Whether a field belongs to the connection or to the body framing, which the subrequest sets itself.

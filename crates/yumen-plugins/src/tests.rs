@@ -286,7 +286,7 @@ struct DryRunNoteCase {
     note: &'static str,
 }
 
-fn note_cases() -> [DryRunNoteCase; 3] {
+fn note_cases() -> [DryRunNoteCase; 4] {
     [
         DryRunNoteCase {
             plugin: "fault-injection",
@@ -299,6 +299,12 @@ fn note_cases() -> [DryRunNoteCase; 3] {
             settings: json!({"uri": "http://auth.test/x"}),
             phase: PhaseSet::ACCESS,
             note: "depends on the response of http://auth.test/x",
+        },
+        DryRunNoteCase {
+            plugin: "opa",
+            settings: json!({"host": "http://opa.test:8181", "policy": "example/http"}),
+            phase: PhaseSet::ACCESS,
+            note: "depends on the decision of http://opa.test:8181/v1/data/example/http",
         },
         DryRunNoteCase {
             plugin: "proxy-mirror",

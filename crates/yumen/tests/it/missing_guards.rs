@@ -24,14 +24,14 @@ fn check(document: &Value, node: Option<&str>) -> (i32, String) {
 #[test]
 fn routes_behind_a_missing_guard_are_closed_in_every_object_it_may_stand_in() {
     let upstream = Upstream::text("x");
-    let opa = json!({ "opa": { "host": "http://127.0.0.1:1", "policy": "p" } });
+    let saml = json!({ "saml-auth": { "sp_issuer": "https://sp" } });
     let mut by_service = route(&upstream, "service", json!({}));
     by_service["service_id"] = "s".into();
     let mut by_config = route(&upstream, "config", json!({}));
     by_config["plugin_config_id"] = "c".into();
     let document = json!({
-        "services": [{ "id": "s", "plugins": opa, "upstream": upstream.alone() }],
-        "plugin_configs": [{ "id": "c", "plugins": opa }],
+        "services": [{ "id": "s", "plugins": saml, "upstream": upstream.alone() }],
+        "plugin_configs": [{ "id": "c", "plugins": saml }],
         "consumers": [{ "username": "ann", "plugins": { "key-auth": { "key": "k" }, "acl": {} } }],
         "routes": [
             by_service,
@@ -81,9 +81,9 @@ fn a_filter_that_holds_only_behind_the_rewrite_phase_closes_the_route() {
         "global_rules": [{ "id": "1", "plugins": { "ip-restriction": rule } }],
         "routes": [
             route(&upstream, "key", json!({ "key-auth": {}, "chaitin-waf": only("consumer_name", "coff") })),
-            route(&upstream, "role", json!({ "forward-auth": auth, "opa": role })),
-            route(&upstream, "set", json!({ "proxy-rewrite": { "headers": { "X-Role": "admin" } }, "opa": role })),
-            route(&upstream, "unset", json!({ "opa": role })),
+            route(&upstream, "role", json!({ "forward-auth": auth, "oas-validator": role })),
+            route(&upstream, "set", json!({ "proxy-rewrite": { "headers": { "X-Role": "admin" } }, "oas-validator": role })),
+            route(&upstream, "unset", json!({ "oas-validator": role })),
         ],
     });
     let gateway = Gateway::start(&document);
@@ -136,15 +136,15 @@ fn a_node_runs_without_a_guard_that_its_settings_name() {
     let upstream = Upstream::text("x");
     let document = json!({ "routes": [
         route(&upstream, "own", json!({ "our-own": {} })),
-        route(&upstream, "opa", json!({ "opa": {} })),
-        route(&upstream, "cas", json!({ "cas-auth": {} })),
+        route(&upstream, "saml", json!({ "saml-auth": {} })),
+        route(&upstream, "wolf", json!({ "wolf-rbac": {} })),
     ] });
-    let node = "plugins: {allow_missing: [our-own, opa]}";
+    let node = "plugins: {allow_missing: [our-own, saml-auth]}";
     let gateway = Gateway::with(&document, &Options { node, ..Default::default() });
-    assert_eq!(["/own", "/opa", "/cas"].map(|path| gateway.get(path).status), [200, 200, 503]);
+    assert_eq!(["/own", "/saml", "/wolf"].map(|path| gateway.get(path).status), [200, 200, 503]);
     let (code, out) = check(&document, Some(node));
     assert!(code == 1 && out.contains("1 error, 2 warnings"), "{code} {out}");
-    let (code, out) = check(&document, Some("plugins: {allow_missing: [our-own, opa, cas-auth]}"));
+    let (code, out) = check(&document, Some("plugins: {allow_missing: [our-own, saml-auth, wolf-rbac]}"));
     assert!(code == 0 && out.contains("0 errors, 3 warnings"), "{code} {out}");
 }
 

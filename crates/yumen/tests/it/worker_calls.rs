@@ -1,0 +1,65 @@
+//! Calls of plugins to services that hang: the calls are bounded, and other routes do not notice.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::harness::upstream::respond;
+use crate::harness::{Client, Gateway, Options, Upstream, eventually};
+
+const BUSY: &str = "yumen_plugin_calls_total{plugin=\"opa\",result=\"busy\"}";
+const TIMEOUT: &str = "yumen_plugin_calls_total{plugin=\"opa\",result=\"timeout\"}";
+const IN_FLIGHT: &str = "yumen_plugin_calls_in_flight{plugin=\"opa\"}";
+
+/// A service that admits while `responds` is set, and else holds every request.
+fn service(responds: Arc<AtomicBool>) -> Upstream {
+    Upstream::start(move |_, stream| {
+        while !responds.load(Ordering::Relaxed) {
+            // Scripted: the service hangs until the test ends that.
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        respond(stream, 200, "", br#"{"result":{"allow":true}}"#)
+    })
+}
+
+#[test]
+fn service_that_hangs_delays_few_requests_and_no_other_route() {
+    let responds = Arc::new(AtomicBool::new(true));
+    let (service, upstream) = (service(responds.clone()), Upstream::text("x"));
+    let opa = json!({ "host": format!("http://{}", service.address), "policy": "p", "timeout": 400 });
+    let gateway = Gateway::with(
+        &json!({ "routes": [
+            { "id": "guarded", "uri": "/guarded", "plugins": { "opa": opa }, "upstream": upstream.alone() },
+            { "id": "free", "uri": "/free", "upstream": upstream.alone() },
+        ]}),
+        &Options { workers: 1, ..Options::default() },
+    );
+    assert_eq!(gateway.get("/guarded").status, 200);
+    responds.store(false, Ordering::Relaxed);
+    let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let mut held: Vec<Client> = (0..20).map(|_| Client::connect(gateway.address)).collect();
+    held.iter_mut().for_each(|client| drop(client.send(get("/guarded"))));
+    eventually("all calls are in flight", 10, || gateway.metric(IN_FLIGHT) == 20.0);
+    // The worker serves other routes meanwhile.
+    for _ in 0..20 {
+        assert_eq!(gateway.get("/free").status, 200);
+    }
+    held.iter_mut().for_each(|client| assert_eq!(client.reply().status, 403));
+    assert_eq!((gateway.metric(IN_FLIGHT), gateway.metric(TIMEOUT)), (0.0, 20.0));
+    // Calls pause now, so that no request waits for the service.
+    let begun = Instant::now();
+    let mut busy = 0;
+    while gateway.metric(BUSY) < 5.0 {
+        assert_eq!(gateway.get("/guarded").status, 403);
+        busy += 1;
+        assert!(busy < 100, "calls do not pause");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(20));
+    assert_eq!(gateway.get("/free").status, 200);
+    // After the pause, one call finds the service well again.
+    responds.store(true, Ordering::Relaxed);
+    eventually("the service is asked again", 10, || gateway.get("/guarded").status == 200);
+    assert_eq!(gateway.get("/guarded").status, 200);
+}
