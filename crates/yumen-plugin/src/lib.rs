@@ -46,13 +46,13 @@ pub use exchange::phases::{
 pub use exchange::timeline::{AttemptTiming, ExchangeTimeline, PluginTiming};
 pub use exchange::{
     ClientInfo, DeferredBody, ErrorPageRules, ErrorRules, Exchange, ExchangeClient, ExchangeResponse,
-    ExternalUser, IndecisionCause, ListenerNumber, MirrorTarget, OmittedForwarding, RequestBody, ResponseProtocol,
-    RouteInfo, RouteMatch, SelectedEndpoint, StickyEndpoint, StreamInfo, UpstreamSelection,
+    ExternalUser, IndecisionCause, ListenerNumber, MirrorTarget, OmittedForwarding, RequestBody,
+    ResponseProtocol, RouteInfo, RouteMatch, SelectedEndpoint, StickyEndpoint, StreamInfo, UpstreamSelection,
 };
 pub use expr::{ConditionExpr, FailedCondition};
 pub use fetched::{
-    FetchDelivery, FetchFormat, FetchRefresh, FetchRequest, FetchSource, FetchedCell, FetchedValue,
-    HttpFetch, SecretFetch,
+    FetchDelivery, FetchFormat, FetchRefresh, FetchRequest, FetchSource, FetchedCell, FetchedCells,
+    FetchedValue, HttpFetch, SecretFetch,
 };
 pub use host::PluginHost;
 pub use json_scan::{JsonFault, JsonScan};
