@@ -50,6 +50,8 @@ mod loggly;
 mod loki_logger;
 mod mocking;
 mod mqtt_proxy;
+mod multi_auth;
+mod openid_connect;
 mod pattern;
 pub mod prometheus;
 mod proxy_buffering;
@@ -65,6 +67,7 @@ mod request_id;
 mod request_validation;
 mod response_rewrite;
 mod session;
+mod service;
 mod sink_url;
 mod skywalking_logger;
 mod sls_logger;
@@ -129,6 +132,8 @@ pub const BUILTIN: &[PluginKind] = &[
     PluginKind::of::<LoggerPlugin<loki_logger::LokiLogger>>().with_metadata::<LoggerMetadata>(),
     PluginKind::of::<mocking::Mocking>(),
     PluginKind::of::<mqtt_proxy::MqttProxy>(),
+    PluginKind::of::<multi_auth::MultiAuth>(),
+    PluginKind::of::<openid_connect::OpenidConnect>(),
     PluginKind::of::<prometheus::Prometheus>().with_metadata::<prometheus::PrometheusMetadata>(),
     PluginKind::of::<proxy_buffering::ProxyBuffering>(),
     PluginKind::of::<proxy_control::ProxyControl>(),
