@@ -98,6 +98,7 @@ pub trait ConsumerAuth: PluginFactory {
 }
 
 /// The environment in which a plugin is built.
+#[derive(Clone, Copy)]
 pub struct PluginBuildContext<'a> {
     /// Carried state, such as counters.
     pub carry: &'a Carry,

@@ -32,7 +32,8 @@ use client_auth::{ClientAuthMethod, OidcClient};
 use provider::{EndpointUse, OidcProvider, ProviderConnection};
 use refresh::RefreshFlights;
 use settings::{
-    ForwardedFieldSettings, LoginSettings, LogoutSettings, OpenidConnectSettings, RenewalSettings, UnauthAction,
+    ForwardedFieldSettings, LoginSettings, LogoutSettings, OpenidConnectSettings, RenewalSettings,
+    UnauthAction,
 };
 use tokens::SignatureRules;
 use user::SessionNeed;
@@ -217,14 +218,19 @@ fn warn_of_settings(settings: &OpenidConnectSettings, setup: &PluginBuildContext
     }
 }
 
+/// Removes the fields by which the upstream knows a user, and those that an application may equate with them.
+pub(crate) fn remove_identity(ex: &mut Exchange<'_>) {
+    for name in [ACCESS_TOKEN, USERINFO, ID_TOKEN, REFRESH_TOKEN, RAW_ID_TOKEN] {
+        ex.request.fields.remove_equivalent(name);
+    }
+}
+
 impl OpenidConnect {
     /// Removes the fields by which the upstream knows a user, and returns the access token of the client.
     fn take_identity(&self, ex: &mut Exchange<'_>) -> Option<String> {
-        let fields = &mut ex.request.fields;
-        let token = fields.get(ACCESS_TOKEN).map(|token| String::from_utf8_lossy(token).into_owned());
-        for name in [ACCESS_TOKEN, USERINFO, ID_TOKEN, REFRESH_TOKEN, RAW_ID_TOKEN] {
-            fields.remove_equivalent(name);
-        }
+        let token = ex.request.fields.get(ACCESS_TOKEN);
+        let token = token.map(|token| String::from_utf8_lossy(token).into_owned());
+        remove_identity(ex);
         token
     }
 
@@ -253,7 +259,9 @@ fn unavailable(reason: &str) -> LocalResponse {
 
 fn session_failure(fault: SessionFault) -> LocalResponse {
     match fault {
-        SessionFault::StorageUnavailable => LocalResponse::message(503, "the session storage is not available"),
+        SessionFault::StorageUnavailable => {
+            LocalResponse::message(503, "the session storage is not available")
+        }
         SessionFault::TooLarge => {
             let message = "the session needs more than eight cookies: set session.storage to redis";
             LocalResponse::message(500, message)

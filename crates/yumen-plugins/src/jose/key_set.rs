@@ -104,10 +104,6 @@ impl JwkSet {
         Ok(JwkSet { keys })
     }
 
-    /// The number of keys.
-    pub(crate) fn len(&self) -> usize {
-        self.keys.len()
-    }
 
     /// Verifies the signature of a token by the keys that fit it. `allowed` is empty for all algorithms.
     pub(crate) fn verify(&self, token: &JoseToken<'_>, allowed: &[JwsAlgorithm]) -> Result<(), KeyFault> {
@@ -134,17 +130,22 @@ impl JwkSet {
 impl WrittenJwk {
     fn is_for_signatures(&self) -> bool {
         let verifies = |operations: &Vec<String>| operations.iter().any(|one| one == "verify");
-        self.usage.as_deref().is_none_or(|usage| usage == "sig")
-            && self.key_ops.as_ref().is_none_or(verifies)
+        self.usage.as_deref().is_none_or(|usage| usage == "sig") && self.key_ops.as_ref().is_none_or(verifies)
     }
 
     /// The key; `None` if its type, curve or size is not supported.
     fn public(self) -> Option<PublicJwk> {
         let (bytes, algorithms) = match (self.kty.as_str(), self.crv.as_deref()) {
             ("RSA", _) => (rsa_der(&part(&self.n)?, &part(&self.e)?), RSA),
-            ("EC", Some("P-256")) => (point(&part(&self.x)?, &part(&self.y)?, 32)?, &[JwsAlgorithm::Es256][..]),
-            ("EC", Some("P-384")) => (point(&part(&self.x)?, &part(&self.y)?, 48)?, &[JwsAlgorithm::Es384][..]),
-            ("EC", Some("P-521")) => (point(&part(&self.x)?, &part(&self.y)?, 66)?, &[JwsAlgorithm::Es512][..]),
+            ("EC", Some("P-256")) => {
+                (point(&part(&self.x)?, &part(&self.y)?, 32)?, &[JwsAlgorithm::Es256][..])
+            }
+            ("EC", Some("P-384")) => {
+                (point(&part(&self.x)?, &part(&self.y)?, 48)?, &[JwsAlgorithm::Es384][..])
+            }
+            ("EC", Some("P-521")) => {
+                (point(&part(&self.x)?, &part(&self.y)?, 66)?, &[JwsAlgorithm::Es512][..])
+            }
             ("OKP", Some("Ed25519")) => (part(&self.x)?, &[JwsAlgorithm::EdDsa][..]),
             _ => return None,
         };

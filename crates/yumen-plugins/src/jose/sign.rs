@@ -47,8 +47,9 @@ impl ClientSigner {
                 let pair = RsaKeyPair::from_pkcs8(&der).or_else(|_| RsaKeyPair::from_der(&der));
                 pair.map(|pair| SigningKey::Rsa(Box::new(pair), encoding))
             }
-            (None, Some(signing)) => EcdsaKeyPair::from_private_key_der(signing, &der)
-                .map(|pair| SigningKey::Ec(Box::new(pair))),
+            (None, Some(signing)) => {
+                EcdsaKeyPair::from_private_key_der(signing, &der).map(|pair| SigningKey::Ec(Box::new(pair)))
+            }
             (None, None) => return Err(format!("a private key does not sign with {}", algorithm.name())),
         };
         let key = key.map_err(|error| format!("not a private key for {}: {error}", algorithm.name()))?;

@@ -102,7 +102,8 @@ impl BearerChecks {
             };
             let endpoint = url.map(|url| connection.endpoint(path, url, setup.objects)).transpose()?;
             BearerMethod::Introspection(
-                endpoint.map(|endpoint| Box::new(IntrospectionCall { endpoint, auth_method, repeated_fields })),
+                endpoint
+                    .map(|endpoint| Box::new(IntrospectionCall { endpoint, auth_method, repeated_fields })),
             )
         };
         let is_cached = !written.jwt_verification_cache_ignore;
@@ -144,7 +145,13 @@ impl BearerChecks {
     }
 
     /// The identity of a token that was accepted before.
-    fn known(&self, host: &dyn PluginHost, token: &str, now_s: u64, generation: u64) -> Option<Arc<VerifiedBearer>> {
+    fn known(
+        &self,
+        host: &dyn PluginHost,
+        token: &str,
+        now_s: u64,
+        generation: u64,
+    ) -> Option<Arc<VerifiedBearer>> {
         let mut table = self.verified.as_ref()?.lock(host);
         let known = table.get(token.as_bytes(), now_s)?;
         if known.generation != generation {
@@ -158,7 +165,9 @@ impl BearerChecks {
 
 /// The text without characters that end a quoted string or a field.
 fn quotable(text: &str) -> String {
-    text.chars().map(|c| if c == '"' || c == '\\' || c.is_control() || !c.is_ascii() { '\'' } else { c }).collect()
+    text.chars()
+        .map(|c| if c == '"' || c == '\\' || c.is_control() || !c.is_ascii() { '\'' } else { c })
+        .collect()
 }
 
 /// The token of a request: that of `Authorization` if it has the scheme Bearer, else that of `X-Access-Token`.
@@ -214,7 +223,11 @@ impl OpenidConnect {
     }
 
     /// Whether the bearer token of a dry run would be accepted; `None` if only the provider knows.
-    pub(super) fn foresee_bearer(&self, ex: &mut Exchange<'_>, given: &GivenBearer<'_>) -> Option<Step<'static>> {
+    pub(super) fn foresee_bearer(
+        &self,
+        ex: &mut Exchange<'_>,
+        given: &GivenBearer<'_>,
+    ) -> Option<Step<'static>> {
         if matches!(given.checks.method, BearerMethod::Introspection(_)) {
             return None;
         }
@@ -240,7 +253,8 @@ impl OpenidConnect {
                     one.algorithm().name() == token.algorithm
                         && (allowed.is_empty() || allowed.contains(&one.algorithm()))
                 };
-                let verifier = verifiers.iter().find(is_allowed).ok_or(BearerFault::Key(KeyFault::Algorithm))?;
+                let verifier =
+                    verifiers.iter().find(is_allowed).ok_or(BearerFault::Key(KeyFault::Algorithm))?;
                 if !verifier.has_signed(&token) {
                     return Err(BearerFault::Key(KeyFault::Signature));
                 }
@@ -304,7 +318,9 @@ impl OpenidConnect {
             Ok((self.accept_claims(given, claims)?, end_s))
         });
         match accepted {
-            Ok((identity, end_s)) => self.accept_bearer(ex, given, VerifiedBearer { identity, generation }, end_s),
+            Ok((identity, end_s)) => {
+                self.accept_bearer(ex, given, VerifiedBearer { identity, generation }, end_s)
+            }
             Err(refusal) => Step::Respond(given.checks.refuse(refusal)),
         }
     }
@@ -370,7 +386,11 @@ impl OpenidConnect {
         let response = call.endpoint.target.send(ex.host, spec).await;
         let claims = match read_object(response) {
             Ok(claims) if claims.get("active") == Some(&Value::Bool(true)) => claims,
-            Ok(_) => return Step::Respond(given.checks.refuse(BearerRefusal::Invalid("invalid token".to_owned()))),
+            Ok(_) => {
+                return Step::Respond(
+                    given.checks.refuse(BearerRefusal::Invalid("invalid token".to_owned())),
+                );
+            }
             Err(fault) => {
                 if matches!(fault, GrantFault::Unavailable(_)) {
                     ex.host.report_undecided(super::NAME, &self.owner, "introspection failed");
@@ -382,7 +402,12 @@ impl OpenidConnect {
         match self.accept_claims(&given, claims) {
             Ok(identity) => {
                 let generation = self.key_generation();
-                self.accept_bearer(ex, &given, VerifiedBearer { identity, generation }, end_s.unwrap_or(now_s))
+                self.accept_bearer(
+                    ex,
+                    &given,
+                    VerifiedBearer { identity, generation },
+                    end_s.unwrap_or(now_s),
+                )
             }
             Err(refusal) => Step::Respond(given.checks.refuse(refusal)),
         }

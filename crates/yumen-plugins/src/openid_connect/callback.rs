@@ -7,7 +7,7 @@ use super::client_auth::EndpointCall;
 use super::form::FormBody;
 use super::login::{LOGIN_TIME_S, LoginReason, LoginState};
 use super::provider::OidcProvider;
-use super::tokens::{GrantedTokens, IdTokenRules, access_end_s, read_object, verify_id_token};
+use super::tokens::{GrantFault, GrantedTokens, IdTokenRules, access_end_s, read_object, verify_id_token};
 use super::{OpenidConnect, session_failure, unavailable};
 use crate::auth::same_secret;
 use crate::jose::JoseToken;
@@ -48,7 +48,12 @@ impl CallbackParameters {
     }
 
     /// Checks that the response belongs to the login and comes from its provider.
-    pub(super) fn check(&self, login: &LoginState, provider: &OidcProvider, now_s: u64) -> Result<(), &'static str> {
+    pub(super) fn check(
+        &self,
+        login: &LoginState,
+        provider: &OidcProvider,
+        now_s: u64,
+    ) -> Result<(), &'static str> {
         let state = self.state.as_deref().unwrap_or_default();
         if !same_secret(state.as_bytes(), login.state.as_bytes()) {
             return Err("state from argument does not match the one of the login");
@@ -68,9 +73,18 @@ impl CallbackParameters {
             _ => {}
         }
         match &self.client_id {
-            Some(client_id) if *client_id != login.client_id => Err("client_id from argument is another client"),
+            Some(client_id) if *client_id != login.client_id => {
+                Err("client_id from argument is another client")
+            }
             _ => Ok(()),
         }
+    }
+}
+
+fn grant_failure(fault: &GrantFault) -> LocalResponse {
+    match fault {
+        GrantFault::Unavailable(_) => unavailable(&fault.to_string()),
+        GrantFault::Refused(_) => LocalResponse::message(500, &fault.to_string()),
     }
 }
 
@@ -96,9 +110,9 @@ impl OpenidConnect {
         let parameters = CallbackParameters::read(ex.request.query().unwrap_or_default())
             .ok_or_else(|| LocalResponse::message(400, "a parameter occurs twice"))?;
         let state = parameters.state.as_deref().unwrap_or_default();
-        let (login, removal) = self.take_state(sessions, ex, state).ok_or_else(|| {
-            failed("request to the redirect_uri path but there's no session state found")
-        })?;
+        let (login, removal) = self
+            .take_state(sessions, ex, state)
+            .ok_or_else(|| failed("request to the redirect_uri path but there's no session state found"))?;
         let now_s = ex.now.unix_s();
         parameters.check(&login, provider, now_s).map_err(failed)?;
         if login.client_id != self.client.id {
@@ -125,7 +139,8 @@ impl OpenidConnect {
             return LocalResponse::status(302).field("Location", path).field(UNCACHED.0, UNCACHED.1);
         }
         // Browsers do not send a strict cookie after a redirect that began at another site; they do after a page.
-        let escaped = path.replace('&', "&amp;").replace('"', "&quot;").replace('<', "&lt;").replace('>', "&gt;");
+        let escaped =
+            path.replace('&', "&amp;").replace('"', "&quot;").replace('<', "&lt;").replace('>', "&gt;");
         let page = format!(
             "<!DOCTYPE html><html><head><meta http-equiv=\"refresh\" content=\"0;url={escaped}\"></head>\
              <body><a href=\"{escaped}\">Continue</a></body></html>"
@@ -161,7 +176,8 @@ impl OpenidConnect {
             return Ok(self.start_login(provider, sessions, ex, reason).await);
         }
         // The text of the provider passed through the browser: only a code is repeated.
-        let is_code = error.len() <= 100 && error.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
+        let is_code = error.len() <= 100
+            && error.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
         let error = if is_code { error } else { "unknown error" };
         Err(LocalResponse::message(500, &format!("the identity provider refused the login: {error}")))
     }
@@ -174,7 +190,10 @@ impl OpenidConnect {
         login: &LoginState,
         code: &str,
     ) -> Result<LoginSession, LocalResponse> {
-        let endpoint = provider.token.as_ref().ok_or_else(|| unavailable("the identity provider has no token endpoint"))?;
+        let endpoint = provider
+            .token
+            .as_ref()
+            .ok_or_else(|| unavailable("the identity provider has no token endpoint"))?;
         let mut form = FormBody::default();
         form.set("grant_type", "authorization_code");
         form.set("code", code);
@@ -191,21 +210,28 @@ impl OpenidConnect {
         self.client.authenticate(self.token_method, &mut call, &mut form);
         form.write(&mut spec);
         let granted = GrantedTokens::read(endpoint.target.send(ex.host, spec).await)
-            .map_err(|fault| self.grant_failure(&fault))?;
+            .map_err(|fault| grant_failure(&fault))?;
         let id_token = granted.id_token.as_deref().ok_or_else(|| {
             LocalResponse::message(500, "the response of the token endpoint has no ID token")
         })?;
         let subject = self.check_id_token(provider, ex, id_token, &granted, login.nonce.as_deref()).await;
         let subject = subject.map_err(|reason| LocalResponse::message(500, &reason))?;
         let user = match granted.access_token.as_deref() {
-            Some(token) if self.fields.set_userinfo_header => self.userinfo(provider, ex, token, &subject).await,
+            Some(token) if self.fields.set_userinfo_header => {
+                self.userinfo(provider, ex, token, &subject).await
+            }
             _ => None,
         };
         Ok(LoginSession {
             issuer: provider.metadata.issuer.clone(),
             client_id: self.client.id.clone(),
             subject,
-            access_expires_s: access_end_s(&granted, self.renewal.access_token_expires_in, self.renewal.access_token_expires_leeway, ex.now),
+            access_expires_s: access_end_s(
+                &granted,
+                self.renewal.access_token_expires_in,
+                self.renewal.access_token_expires_leeway,
+                ex.now,
+            ),
             access_token: granted.access_token,
             refresh_token: granted.refresh_token,
             id_token: granted.id_token,

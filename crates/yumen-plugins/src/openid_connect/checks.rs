@@ -92,7 +92,9 @@ impl ClaimChecks {
         let Some(audience) = &self.audience else { return Ok(()) };
         let Some(value) = claims.get(&audience.claim).filter(|value| !value.is_null()) else {
             return match audience.required || audience.match_with_client_id {
-                true => Err(ClaimRefusal::Forbidden(json!({ "error": "required audience claim not present" }))),
+                true => {
+                    Err(ClaimRefusal::Forbidden(json!({ "error": "required audience claim not present" })))
+                }
                 false => Ok(()),
             };
         };

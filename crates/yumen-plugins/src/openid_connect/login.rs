@@ -175,7 +175,9 @@ impl OpenidConnect {
         let mut parameters = self.authorization_parameters(&state);
         if let Some(pushed) = self.pushes.as_ref() {
             let Some(push) = &provider.pushed else {
-                return unavailable("the identity provider has no endpoint for pushed authorization requests");
+                return unavailable(
+                    "the identity provider has no endpoint for pushed authorization requests",
+                );
             };
             let mut spec = push.target.request(Method::Post);
             let now_s = ex.now.unix_s();
@@ -257,7 +259,12 @@ impl OpenidConnect {
     }
 
     /// The state cookie, and removals of the oldest ones beyond the limit.
-    fn state_cookies(&self, sessions: &SessionStore, ex: &Exchange<'_>, state: &LoginState) -> Option<Vec<String>> {
+    fn state_cookies(
+        &self,
+        sessions: &SessionStore,
+        ex: &Exchange<'_>,
+        state: &LoginState,
+    ) -> Option<Vec<String>> {
         let name = state_cookie(sessions.name(), &state.state)?;
         let text = serde_json::to_vec(state).ok()?;
         let mut salt = [0; 16];
@@ -359,7 +366,8 @@ impl OpenidConnect {
     /// Whether the client uses https, perhaps to a trusted proxy.
     pub(super) fn is_https(&self, ex: &Exchange<'_>) -> bool {
         let forwarded = ex.request.fields.get("X-Forwarded-Proto");
-        let scheme = forwarded.and_then(|list| list.split(|byte| *byte == b',').next()).map(<[u8]>::trim_ascii);
+        let scheme =
+            forwarded.and_then(|list| list.split(|byte| *byte == b',').next()).map(<[u8]>::trim_ascii);
         scheme.unwrap_or(ex.client.scheme().as_bytes()).eq_ignore_ascii_case(b"https")
     }
 }

@@ -107,7 +107,8 @@ impl ProviderConnection {
         if let Some(written) = &provider.proxy_opts {
             proxies = [http_proxy(written)?, https_proxy(written)?];
             let hosts = written.no_proxy.as_deref().unwrap_or_default().split(',');
-            no_proxy = hosts.map(|host| host.trim().to_ascii_lowercase()).filter(|host| !host.is_empty()).collect();
+            no_proxy =
+                hosts.map(|host| host.trim().to_ascii_lowercase()).filter(|host| !host.is_empty()).collect();
         }
         let (verify, timeout_ms) = (provider.ssl_verify, provider.timeout_ms());
         Ok(ProviderConnection { verify, timeout_ms, proxies, no_proxy })
@@ -144,10 +145,19 @@ impl ProviderConnection {
     ) -> Result<ProviderEndpoint, InvalidSettings> {
         let mut how = ServiceConnection::new("openid-connect", self.timeout_ms, self.verify);
         how.proxy = self.proxy(url);
-        Ok(ProviderEndpoint { url: url.to_owned(), target: ServiceTarget::of_setting(path, url, &how, objects)? })
+        Ok(ProviderEndpoint {
+            url: url.to_owned(),
+            target: ServiceTarget::of_setting(path, url, &how, objects)?,
+        })
     }
 
-    fn fetch(&self, url: &str, format: FetchFormat, delivery: FetchDelivery, interval_s: u32) -> FetchRequest {
+    fn fetch(
+        &self,
+        url: &str,
+        format: FetchFormat,
+        delivery: FetchDelivery,
+        interval_s: u32,
+    ) -> FetchRequest {
         FetchRequest {
             source: FetchSource::Http(Box::new(HttpFetch {
                 url: url.to_owned(),
@@ -190,7 +200,8 @@ impl OidcProvider {
             let path = format!("discovery.{name}");
             // Codes and secrets would leave in clear text.
             if is_https && !url.to_ascii_lowercase().starts_with("https:") {
-                let message = "the provider names an endpoint without https, but its discovery document has https";
+                let message =
+                    "the provider names an endpoint without https, but its discovery document has https";
                 return Err(InvalidSettings::at(path, message));
             }
             connection.endpoint(&path, url, objects).map(Some)
@@ -222,7 +233,8 @@ impl OidcProvider {
 fn warn_of_other_issuer(discovery: &str, metadata: &ProviderMetadata, objects: &dyn ObjectLookup) {
     let expected = discovery.split("/.well-known/").next().unwrap_or_default();
     if metadata.issuer.trim_end_matches('/') != expected.trim_end_matches('/') {
-        let message = format!("the document names the issuer {}, which is not part of its URL", metadata.issuer);
+        let message =
+            format!("the document names the issuer {}, which is not part of its URL", metadata.issuer);
         objects.warn("discovery", message, "use the discovery URL of the issuer itself");
     }
 }
@@ -245,7 +257,8 @@ fn proxy(path: &str, text: &str, authorization: &Option<String>) -> Result<Outbo
         Some((host, port)) if !rest.ends_with(']') => (host, url::port(port).ok_or_else(refused)?),
         _ => (rest, 80),
     };
-    let is_host = !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_graphic() && !b"/@?#".contains(&byte));
+    let is_host =
+        !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_graphic() && !b"/@?#".contains(&byte));
     if !is_host {
         return Err(refused());
     }

@@ -123,7 +123,12 @@ impl OpenidConnect {
                 _ => return RenewalOutcome::Refused,
             }
         }
-        renewed.access_expires_s = access_end_s(&granted, self.renewal.access_token_expires_in, self.renewal.access_token_expires_leeway, ex.now);
+        renewed.access_expires_s = access_end_s(
+            &granted,
+            self.renewal.access_token_expires_in,
+            self.renewal.access_token_expires_leeway,
+            ex.now,
+        );
         renewed.access_token = granted.access_token;
         // Without a new one, the refresh token stays valid (RFC 6749 §6).
         if let Some(refresh_token) = granted.refresh_token {
@@ -133,7 +138,12 @@ impl OpenidConnect {
     }
 
     /// The result of the refresh grant, sent by this request or by another one.
-    async fn grant(&self, provider: &OidcProvider, ex: &Exchange<'_>, refresh_token: &str) -> Arc<GrantResult> {
+    async fn grant(
+        &self,
+        provider: &OidcProvider,
+        ex: &Exchange<'_>,
+        refresh_token: &str,
+    ) -> Arc<GrantResult> {
         let key = digest::digest(&digest::SHA256, refresh_token.as_bytes());
         let key: TokenDigest = key.as_ref().try_into().unwrap_or_default();
         // The call has a time limit of its own; the rest is for a worker that is late.

@@ -76,7 +76,8 @@ impl GrantedTokens {
         let text = |name: &str| {
             let text = object.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
             // Tokens become fields of requests.
-            text.filter(|text| text.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ')).map(str::to_owned)
+            text.filter(|text| text.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' '))
+                .map(str::to_owned)
         };
         Ok(GrantedTokens {
             access_token: text("access_token"),
@@ -246,12 +247,7 @@ pub(super) fn unverified_claims(token: &str) -> Option<Map<String, Value>> {
 }
 
 /// The end of an access token.
-pub(super) fn access_end_s(
-    granted: &GrantedTokens,
-    default_s: Option<u64>,
-    leeway_s: u64,
-    now: Now,
-) -> u64 {
+pub(super) fn access_end_s(granted: &GrantedTokens, default_s: Option<u64>, leeway_s: u64, now: Now) -> u64 {
     let lifetime_s = granted.expires_in_s.or(default_s).unwrap_or(3600);
     // One second for the way to the upstream, as in APISIX.
     now.unix_s().saturating_add(lifetime_s).saturating_sub(1 + leeway_s)

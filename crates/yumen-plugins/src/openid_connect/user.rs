@@ -33,7 +33,9 @@ impl OpenidConnect {
         // `build` requires sessions unless every request needs a bearer token.
         let Some(sessions) = &self.sessions else { return Step::Respond(LocalResponse::status(401)) };
         let Some(provider) = self.provider.as_deref() else {
-            return Step::Respond(unavailable("the discovery document of the identity provider is not available"));
+            return Step::Respond(unavailable(
+                "the discovery document of the identity provider is not available",
+            ));
         };
         let path = ex.request.raw_path();
         if self.is_callback(path) {
@@ -183,7 +185,9 @@ impl OpenidConnect {
         if let Some(claims) = id_claims.as_ref().filter(|_| self.fields.id_token.set_id_token_header) {
             fields.push((ID_TOKEN, base64(claims)));
         }
-        if let Some(token) = session.id_token.as_ref().filter(|_| self.fields.id_token.set_raw_id_token_header) {
+        if let Some(token) =
+            session.id_token.as_ref().filter(|_| self.fields.id_token.set_raw_id_token_header)
+        {
             fields.push((RAW_ID_TOKEN, token.clone().into_bytes()));
         }
         if let Some(user) = session.user.as_ref().filter(|_| self.fields.set_userinfo_header) {

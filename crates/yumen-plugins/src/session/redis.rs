@@ -13,8 +13,7 @@ use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{PluginBuildContext, PluginHost};
 
 const GET: RedisScript = RedisScript { text: "return redis.call('GET', KEYS[1])" };
-const SET: RedisScript =
-    RedisScript { text: "return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])" };
+const SET: RedisScript = RedisScript { text: "return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])" };
 const DELETE: RedisScript = RedisScript { text: "return redis.call('DEL', KEYS[1])" };
 
 /// The server that holds sessions.

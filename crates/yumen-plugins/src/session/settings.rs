@@ -5,10 +5,10 @@ use serde::Deserialize;
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::PluginBuildContext;
 
+use super::SessionKeys;
 use super::cookie::CookieAttributes;
 use super::redis::{SessionRedis, SessionRedisSettings};
 use super::store::{SessionStore, SessionTimeouts};
-use super::SessionKeys;
 
 /// Settings of sessions.
 #[derive(Deserialize, JsonSchema)]
@@ -115,17 +115,20 @@ impl SessionSettings {
     /// Builds the store of the sessions. Paths of errors begin with `session`.
     pub(crate) fn build(self, setup: &PluginBuildContext<'_>) -> Result<SessionStore, InvalidSettings> {
         let is_token = |name: &str| {
-            !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+            !name.is_empty()
+                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
         };
         if !is_token(&self.cookie_name) {
-            let message = format!("\"{}\" is no cookie name; allowed: letters, digits, - _ .", self.cookie_name);
+            let message =
+                format!("\"{}\" is no cookie name; allowed: letters, digits, - _ .", self.cookie_name);
             return Err(InvalidSettings::at("session.cookie_name", message));
         }
         // A semicolon would add attributes.
         let is_attribute = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b';');
-        for (path, text) in
-            [("session.cookie_path", Some(&self.cookie_path)), ("session.cookie_domain", self.cookie_domain.as_ref())]
-        {
+        for (path, text) in [
+            ("session.cookie_path", Some(&self.cookie_path)),
+            ("session.cookie_domain", self.cookie_domain.as_ref()),
+        ] {
             if text.is_some_and(|text| !is_attribute(text)) {
                 return Err(InvalidSettings::at(path, "a cookie attribute has no spaces or semicolons"));
             }

@@ -290,10 +290,6 @@ impl SessionStore {
         }
     }
 
-    /// Whether sessions are in cookies.
-    pub(crate) fn is_in_cookies(&self) -> bool {
-        self.redis.is_none()
-    }
 
     /// The cookies of a value, and the removal of former ones beyond them.
     fn cookies(&self, request: CookieRequest<'_>, value: &str) -> Option<Vec<String>> {
