@@ -18,7 +18,7 @@ pub struct TlsClients {
 
 impl TlsClients {
     /// The configuration for these settings.
-    pub(crate) fn get(&self, settings: &SinkTls) -> Result<Arc<ClientConfig>, String> {
+    pub fn get(&self, settings: &SinkTls) -> Result<Arc<ClientConfig>, String> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(config) = known.get(settings) {
             return Ok(config.clone());

@@ -5,9 +5,11 @@
 
 use std::any::Any;
 use std::cmp::Ordering as CmpOrdering;
+use std::collections::BTreeMap;
+use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use arc_swap::ArcSwapOption;
 use yumen_base::Now;
@@ -39,6 +41,29 @@ pub enum FetchSource {
     Secret(Box<SecretFetch>),
 }
 
+/// The place of a value in problems and logs, without credentials: `https://idp.test/jwks`, `vault/1/jack/key`.
+impl fmt::Display for FetchSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FetchSource::Http(fetch) => {
+                let plain = fetch.url.split(['?', '#']).next().unwrap_or_default();
+                match plain.split_once("://").map(|(scheme, rest)| (scheme, rest.split_once('/'), rest)) {
+                    Some((scheme, Some((authority, path)), _)) => {
+                        // User information ends at the last at sign of the authority (RFC 3986 §3.2.1).
+                        let host = authority.rsplit('@').next().unwrap_or_default();
+                        write!(f, "{scheme}://{host}/{path}")
+                    }
+                    Some((scheme, None, rest)) => {
+                        write!(f, "{scheme}://{}", rest.rsplit('@').next().unwrap_or_default())
+                    }
+                    None => f.write_str("an invalid URL"),
+                }
+            }
+            FetchSource::Secret(fetch) => write!(f, "{}/{}", fetch.manager, fetch.key),
+        }
+    }
+}
+
 /// A document at a URL.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HttpFetch {
@@ -56,8 +81,8 @@ pub struct HttpFetch {
     pub timeout_ms: u64,
 }
 
-impl std::fmt::Debug for HttpFetch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for HttpFetch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Fields may have credentials.
         f.debug_struct("HttpFetch").field("url", &self.url).finish_non_exhaustive()
     }
@@ -74,8 +99,8 @@ pub struct SecretFetch {
     pub key: String,
 }
 
-impl std::fmt::Debug for SecretFetch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for SecretFetch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The settings have the credentials of the manager.
         f.debug_struct("SecretFetch")
             .field("manager", &self.manager)
@@ -98,8 +123,8 @@ pub struct FetchFormat {
     pub parse: fn(&[u8]) -> Result<FetchedValue, String>,
 }
 
-impl std::fmt::Debug for FetchFormat {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for FetchFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
     }
 }
@@ -161,8 +186,8 @@ pub struct FetchedCell {
     asked_ms: AtomicU64,
 }
 
-impl std::fmt::Debug for FetchedCell {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for FetchedCell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The value may be a secret.
         f.debug_struct("FetchedCell").field("generation", &self.generation()).finish_non_exhaustive()
     }
@@ -206,6 +231,37 @@ impl FetchedCell {
         }
         refresh();
         true
+    }
+}
+
+/// The cells of a process by request. All compilers share them, so a trial sees the values of the configuration in force.
+#[derive(Debug, Default)]
+pub struct FetchedCells {
+    table: Mutex<CellTable>,
+}
+
+#[derive(Debug, Default)]
+struct CellTable {
+    /// Weak, so that a cell ends with the last object or request that holds it.
+    cells: BTreeMap<FetchRequest, Weak<FetchedCell>>,
+    /// Size at which ended cells are removed.
+    sweep_at: usize,
+}
+
+impl FetchedCells {
+    /// The cell of a request; an empty one for a new request.
+    pub fn get(&self, request: &FetchRequest) -> Arc<FetchedCell> {
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cell) = table.cells.get(request).and_then(Weak::upgrade) {
+            return cell;
+        }
+        if table.cells.len() >= table.sweep_at {
+            table.cells.retain(|_, cell| cell.strong_count() > 0);
+            table.sweep_at = 2 * table.cells.len().max(64);
+        }
+        let cell = Arc::<FetchedCell>::default();
+        table.cells.insert(request.clone(), Arc::downgrade(&cell));
+        cell
     }
 }
 

@@ -20,6 +20,7 @@ pub mod objects;
 pub mod offload;
 pub mod outcome;
 pub mod pattern;
+mod per_worker;
 pub mod plugin;
 pub mod proto;
 pub mod real_ip;
@@ -45,13 +46,13 @@ pub use exchange::phases::{
 pub use exchange::timeline::{AttemptTiming, ExchangeTimeline, PluginTiming};
 pub use exchange::{
     ClientInfo, DeferredBody, ErrorPageRules, ErrorRules, Exchange, ExchangeClient, ExchangeResponse,
-    ExternalUser, IndecisionCause, ListenerNumber, MirrorTarget, OmittedForwarding, RequestBody, ResponseProtocol,
-    RouteInfo, RouteMatch, SelectedEndpoint, StickyEndpoint, StreamInfo, UpstreamSelection,
+    ExternalUser, IndecisionCause, ListenerNumber, MirrorTarget, OmittedForwarding, RequestBody,
+    ResponseProtocol, RouteInfo, RouteMatch, SelectedEndpoint, StickyEndpoint, StreamInfo, UpstreamSelection,
 };
 pub use expr::{ConditionExpr, FailedCondition};
 pub use fetched::{
-    FetchDelivery, FetchFormat, FetchRefresh, FetchRequest, FetchSource, FetchedCell, FetchedValue,
-    HttpFetch, SecretFetch,
+    FetchDelivery, FetchFormat, FetchRefresh, FetchRequest, FetchSource, FetchedCell, FetchedCells,
+    FetchedValue, HttpFetch, SecretFetch,
 };
 pub use host::PluginHost;
 pub use json_scan::{JsonFault, JsonScan};
@@ -67,6 +68,7 @@ pub use pattern::{
     BacktrackBudget, BacktrackLimitExceeded, PatternCase, PatternOptions, PatternSyntax, PatternUnit,
     RegexPattern,
 };
+pub use per_worker::PerWorker;
 pub use plugin::{BodyChunk, DryRunResult, PhaseSet, Plugin, PrereadStep, Step};
 pub use response::LocalResponse;
 pub use sink::{

@@ -36,6 +36,7 @@ mod hmac_auth;
 mod http_logger;
 pub mod inactive;
 mod ip_restriction;
+mod jose;
 mod jwe_decrypt;
 mod jwt_auth;
 mod key_auth;
@@ -49,7 +50,9 @@ mod loggly;
 mod loki_logger;
 mod mocking;
 mod mqtt_proxy;
+mod multi_auth;
 mod opa;
+mod openid_connect;
 mod pattern;
 pub mod prometheus;
 mod proxy_buffering;
@@ -58,12 +61,14 @@ mod proxy_mirror;
 mod proxy_rewrite;
 mod query;
 mod real_ip;
+mod recent_texts;
 mod redirect;
 mod referer_restriction;
 mod request_id;
 mod request_validation;
 mod response_rewrite;
 mod service;
+mod session;
 mod sink_url;
 mod skywalking_logger;
 mod sls_logger;
@@ -128,7 +133,9 @@ pub const BUILTIN: &[PluginKind] = &[
     PluginKind::of::<LoggerPlugin<loki_logger::LokiLogger>>().with_metadata::<LoggerMetadata>(),
     PluginKind::of::<mocking::Mocking>(),
     PluginKind::of::<mqtt_proxy::MqttProxy>(),
+    PluginKind::of::<multi_auth::MultiAuth>(),
     PluginKind::of::<opa::OpaPlugin>(),
+    PluginKind::of::<openid_connect::OpenidConnect>(),
     PluginKind::of::<prometheus::Prometheus>().with_metadata::<prometheus::PrometheusMetadata>(),
     PluginKind::of::<proxy_buffering::ProxyBuffering>(),
     PluginKind::of::<proxy_control::ProxyControl>(),

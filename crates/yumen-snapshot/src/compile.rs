@@ -18,6 +18,7 @@ mod missing_plugins;
 mod misspelt_members;
 mod names;
 mod native_actions;
+mod nested_plugins;
 mod never_run;
 mod plugin_bindings;
 mod plugin_names;
@@ -51,7 +52,7 @@ use std::sync::Arc;
 
 use yumen_base::Problem;
 use yumen_config::{InvalidSettings, Kind, Resource, RuleViolation};
-use yumen_plugin::{Carry, PluginRegistry, SinkRegistry};
+use yumen_plugin::{Carry, FetchRequest, FetchedCell, PluginRegistry, SinkRegistry};
 
 use crate::router::{RequestRules, Router};
 use crate::snapshot::Snapshot;
@@ -75,7 +76,7 @@ pub use certificate::{
 pub use context::{CompilerEnv, UpstreamDefaults};
 pub use plugin_settings::{PluginSettingsError, meta_schema};
 pub use references::{Variables, meaning};
-pub use tables::{DiscoveryQuery, DiscoveryResult};
+pub use tables::{DiscoveryQuery, DiscoveryResult, FetchFailure, FetchedResult};
 pub use validate::{ObjectError, ObjectValidator};
 
 /// One change of the input of a compiler.
@@ -94,6 +95,8 @@ pub enum ConfigChange {
     },
     /// Service discovery has a result for a service, as in [`Compiler::services`].
     Discovered(Arc<DiscoveryQuery>, DiscoveryResult),
+    /// A fetched value, as in [`Compiler::fetches`], is new, or its fetch failed.
+    Fetched(Arc<FetchRequest>, FetchedResult),
 }
 
 /// The result of a compilation.
@@ -217,7 +220,10 @@ impl Compiler {
         let CompileContext { registry, env, .. } = &self.context;
         // Trials must not change the state of the traffic: a policy test would count against real limits.
         let env = CompilerEnv { sinks: None, ..env.clone() };
-        Compiler::new(registry.clone(), Arc::new(Carry::default()), env)
+        let mut fresh = Compiler::new(registry.clone(), Arc::new(Carry::default()), env);
+        // Trials see the fetched values of the traffic.
+        fresh.context.cells = self.context.cells.clone();
+        fresh
     }
 
     /// Sets the texts that were in force when the predecessor process ended. An object of the next [`Compiler::apply`]
@@ -242,7 +248,12 @@ impl Compiler {
         self.inputs.services().required()
     }
 
-    /// Grows with every change of [`Compiler::hosts`] or [`Compiler::services`].
+    /// The fetched values that are required, with their cells, numbered likewise.
+    pub fn fetches(&self) -> impl Iterator<Item = (&Arc<FetchRequest>, &Arc<FetchedCell>, u64)> {
+        self.inputs.fetched().required()
+    }
+
+    /// Grows with every change of [`Compiler::hosts`], [`Compiler::services`] or [`Compiler::fetches`].
     pub fn input_number(&self) -> u64 {
         self.inputs.generation()
     }
@@ -253,7 +264,7 @@ impl Compiler {
         let change_count = changes.len();
         // Sorted by the rank of kinds: objects are staged before those that refer to them.
         let mut staging: BTreeMap<RankedName, Option<Arc<str>>> = BTreeMap::new();
-        let mut outdated = SetOfNames::new();
+        let (mut outdated, mut restaged) = (SetOfNames::new(), SetOfNames::new());
         for change in changes {
             let effect = match change {
                 ConfigChange::Put(resource) => {
@@ -268,10 +279,18 @@ impl Compiler {
                 // Inputs are applied before the objects, so that upstreams of this change see the newest addresses.
                 ConfigChange::Resolved { host, addrs } => self.inputs.resolve(host, addrs),
                 ConfigChange::Discovered(service, found) => self.inputs.discover(&service, found),
+                ConfigChange::Fetched(request, result) => self.inputs.fetch(&request, result),
             };
-            let InputEffect { reported, outdated: owners } = effect;
+            let InputEffect { reported, outdated: owners, restaged: users } = effect;
             self.problems.touch_all(reported);
             outdated.extend(owners);
+            restaged.extend(users);
+        }
+        for name in restaged {
+            // The newest text, which may have been broken for lack of the value. A text of this change is staged anyway.
+            if let Some(json) = self.texts.newest(&name).cloned() {
+                staging.entry(name.into()).or_insert(Some(json));
+            }
         }
         // A change of upstreams alone leaves every chain, and so everything derived from chains, as it is.
         let is_endpoints = |name: &ObjectName| name.kind == Kind::Upstreams;

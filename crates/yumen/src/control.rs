@@ -22,13 +22,14 @@ use std::sync::mpsc::Sender;
 use tokio::sync::{oneshot, watch};
 use yumen_base::Problem;
 use yumen_config::Resource;
-use yumen_plugin::Carry;
-use yumen_snapshot::compile::{ConfigChange, DiscoveryQuery, DiscoveryResult};
+use yumen_plugin::{Carry, FetchRequest};
+use yumen_snapshot::compile::{ConfigChange, DiscoveryQuery, DiscoveryResult, FetchedResult};
 use yumen_snapshot::{Publisher, Snapshot};
 use yumen_store::{EntryChange, LastGoodVersions, Revision, Store, StoreCommit, StoreState};
 
 use crate::diagnostics::SourceText;
 use crate::endpoints::inputs::{KnownInputs, RequiredHosts, RequiredServices};
+use crate::fetched::RequiredFetches;
 use applied_tracker::AppliedTracker;
 use first_publication::FirstPublication;
 pub(crate) use metrics::describe;
@@ -51,6 +52,8 @@ pub(crate) enum ControlMessage {
     Resolved(Box<str>, Vec<IpAddr>),
     /// Result of service discovery for one service.
     Discovered(Arc<DiscoveryQuery>, DiscoveryResult),
+    /// Result of a fetch.
+    Fetched(Arc<FetchRequest>, FetchedResult),
     /// Configuration of the successor; the sender fires when it is published. From then on, the local store's
     /// messages are ignored.
     SuccessorConfig(ConfigDelta, Sender<()>),
@@ -101,6 +104,7 @@ pub(crate) struct ControlHandle {
     pub(crate) snapshots: watch::Receiver<Arc<Snapshot>>,
     pub(crate) hosts: watch::Receiver<RequiredHosts>,
     pub(crate) services: watch::Receiver<RequiredServices>,
+    pub(crate) fetches: watch::Receiver<RequiredFetches>,
     first: watch::Receiver<FirstPublication>,
     /// Newest revision of the store that this process and its predecessor serve.
     pub(crate) applied: watch::Receiver<Revision>,
@@ -111,9 +115,14 @@ pub(crate) struct ControlHandle {
 }
 
 impl ControlHandle {
-    /// Number of host names and services without a first lookup result.
+    /// Number of host names, services and fetched values without a first result.
     pub(crate) fn unresolved(&self) -> u64 {
         self.status.unresolved.load(Ordering::Acquire)
+    }
+
+    /// Number of secrets among them.
+    pub(crate) fn awaited_secrets(&self) -> u64 {
+        self.status.awaited_secrets.load(Ordering::Acquire)
     }
 }
 
@@ -131,7 +140,7 @@ pub(crate) struct ControlContext {
     /// Receives the last good versions in use.
     pub(crate) versions: Arc<LastGoodVersions>,
     pub(crate) applied_tracker: AppliedTracker,
-    /// Endpoint data of the predecessor, for the first compilation.
+    /// Inputs of the predecessor, for the first compilation.
     pub(crate) initial_inputs: KnownInputs,
     /// Whether large tables are collapsed into huge pages.
     pub(crate) huge_pages: bool,

@@ -8,6 +8,7 @@ mod control;
 mod diagnostics;
 mod endpoints;
 mod fetch;
+mod fetched;
 mod kubernetes;
 mod node;
 mod operators;
@@ -28,7 +29,8 @@ use cli::{Cli, GatewayCommand, ImportCommand};
 use commands::remote::UnconfirmedChange;
 use commands::revision_arg::RevisionArg;
 use commands::{
-    backup, check, debug_token, demo, echo, explain, health, import, keys, lint, migrate, output, plan, proxy, reference, remote, top,
+    backup, check, debug_token, demo, echo, explain, health, import, keys, lint, migrate, output, plan,
+    proxy, reference, remote, top,
 };
 use diagnostics::{ConfigProblems, ExitStatus, choose_colors};
 

@@ -39,6 +39,7 @@ use crate::config::trial::TrialCompiler;
 use crate::control::{ControlHandle, ControlStatus};
 use crate::endpoints::discovery::ServiceLedger;
 use crate::endpoints::dns::DnsMetrics;
+use crate::fetched::FetchLedger;
 use crate::node;
 use crate::process::{NodeInfo, memory};
 use crate::senders::LogSenders;
@@ -64,6 +65,7 @@ pub(crate) struct OperatorContext {
     pub(crate) expiry: Arc<ExpiryMonitor>,
     pub(crate) staples: Arc<StapleCache>,
     pub(crate) discovered: Arc<ServiceLedger>,
+    pub(crate) fetched: Arc<FetchLedger>,
     pub(crate) listeners: ListenerReport,
     pub(crate) senders: Arc<LogSenders>,
     /// Current duty of the process: serve, hand over, or end.
@@ -456,6 +458,7 @@ fn status_state(node: &NodeConfig, context: &OperatorContext, admin: AdminState)
             context.staples.clone(),
             context.senders.clone(),
             context.discovered.clone(),
+            context.fetched.clone(),
             Arc::new(DnsMetrics),
             Arc::new(context.listeners.clone()),
         ],

@@ -8,8 +8,8 @@ use yumen_base::problem::Problem;
 
 use crate::delta::{ObjectIntent, ObjectPath};
 use crate::derived::{
-    GatewayReport, IngressGroup, IngressMember, ParentOutput, ParsedIngress, PolicyOutput, RouteKindConflicts,
-    SectionKey, SharedPortTable, StreamRouteCandidate, UpstreamKey,
+    GatewayReport, IngressGroup, IngressMember, ParentOutput, ParsedIngress, PolicyOutput,
+    RouteKindConflicts, SectionKey, SharedPortTable, StreamRouteCandidate, UpstreamKey,
 };
 use crate::ingress_nginx::ControllerSettings;
 use crate::model::ObjectKey;

@@ -14,8 +14,8 @@ use super::scheduler::TranslationContext;
 use super::unit::TranslationUnit;
 use crate::certificates::CertificateInspector;
 use crate::derived::{
-    GatewayReport, IngressGroup, IngressMember, ParentOutput, ParsedIngress, PolicyOutput, RouteKindConflicts,
-    SectionKey, SharedPortTable, StreamRouteCandidate,
+    GatewayReport, IngressGroup, IngressMember, ParentOutput, ParsedIngress, PolicyOutput,
+    RouteKindConflicts, SectionKey, SharedPortTable, StreamRouteCandidate,
 };
 use crate::ingress_nginx::ControllerSettings;
 use crate::model::{

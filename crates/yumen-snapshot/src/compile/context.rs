@@ -5,7 +5,7 @@ use std::sync::Arc;
 use yumen_base::Problem;
 use yumen_config::Kind;
 use yumen_plugin::kind::NodeFacts;
-use yumen_plugin::{Carry, MissingPlugins, PluginChain, PluginRegistry, SinkRegistry};
+use yumen_plugin::{Carry, FetchedCells, MissingPlugins, PluginChain, PluginRegistry, SinkRegistry};
 
 use super::Compiler;
 use super::certificate::LoadCertificate;
@@ -73,6 +73,8 @@ pub(super) struct CompileContext {
     pub(super) registry: Arc<PluginRegistry>,
     pub(super) carry: Arc<Carry>,
     pub(super) env: CompilerEnv,
+    /// Cells of fetched values.
+    pub(super) cells: Arc<FetchedCells>,
     pub(super) empty_chain: Arc<PluginChain>,
     /// TLS settings of upstreams without their own.
     pub(super) plain_tls: Arc<UpstreamTls>,
@@ -100,6 +102,7 @@ impl CompileContext {
             registry,
             carry,
             env,
+            cells: Arc::default(),
             empty_chain: Arc::default(),
             plain_tls: Arc::default(),
             no_turns: Arc::default(),

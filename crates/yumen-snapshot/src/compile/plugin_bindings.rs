@@ -1,5 +1,5 @@
-//! Objects that plugins are built from beside their settings: protos and upstreams that the settings name, and
-//! upstreams inside the settings.
+//! Inputs that plugins are built from beside their settings: protos and upstreams that the settings name, upstreams
+//! inside the settings, fetched values.
 //!
 //! Knows no concrete plugin. A plugin asks for objects while it is built; its owner is staged again when they change.
 
@@ -12,12 +12,12 @@ use yumen_base::Problem;
 use yumen_config::resource as config;
 use yumen_config::{InvalidSettings, Kind, decode};
 use yumen_plugin::proto::ProtoDescriptors;
-use yumen_plugin::{ObjectLookup, UpstreamSlot};
+use yumen_plugin::{FetchRequest, FetchedCell, ObjectLookup, UpstreamSlot};
 
 use super::linker::LinkQueue;
 use super::names::ObjectName;
 use super::plugins::PluginBuilder;
-use super::tables::{AgreementHash, AgreementKey, ReferenceGraph, SettingsAgreements};
+use super::tables::{AgreementHash, AgreementKey, ReferenceGraph, RequestedFetch, SettingsAgreements};
 use super::{Compiler, StageResult, invalid};
 
 /// An upstream inside the settings of a plugin.
@@ -38,6 +38,7 @@ struct PluginDependencies {
     /// Slots of named upstreams.
     slots: Vec<u32>,
     agreements: Vec<(AgreementKey, AgreementHash)>,
+    fetches: Vec<RequestedFetch>,
 }
 
 /// The objects that plugins in force were built from.
@@ -72,6 +73,11 @@ impl PluginBindings {
     /// Forgets the requests of plugins that were built on trial.
     pub(super) fn discard_requests(&self) {
         self.requested.take();
+    }
+
+    /// Registers a fetched value for the object that is being staged.
+    pub(super) fn request_fetch(&self, fetch: RequestedFetch) {
+        self.requested.borrow_mut().fetches.push(fetch);
     }
 
     /// Whether anything is registered for an object.
@@ -138,6 +144,17 @@ impl ObjectLookup for CompilerObjects<'_> {
         Ok(slot)
     }
 
+    fn fetch(&self, request: FetchRequest) -> Arc<FetchedCell> {
+        let cell = self.builder.context.cells.get(&request);
+        let path = format!("plugins.{}", self.plugin).into();
+        self.builder.bindings.request_fetch(RequestedFetch {
+            request: Arc::new(request),
+            cell: cell.clone(),
+            path,
+        });
+        cell
+    }
+
     fn agree(&self, path: &str, name: &str, settings: &str) {
         let mut hasher = DefaultHasher::new();
         settings.hash(&mut hasher);
@@ -171,6 +188,7 @@ impl Compiler {
     pub(super) fn bind(&mut self, name: &ObjectName) -> Vec<Problem> {
         let requested = self.bindings.requested.take();
         self.set_agreements(name, requested.agreements);
+        self.inputs.set_fetches(name, requested.fetches);
         // Most objects bind nothing; a large table must not pay for empty entries.
         if requested.names.is_empty() && requested.inline.is_empty() && !self.bindings.has(name) {
             return Vec::new();
@@ -188,6 +206,7 @@ impl Compiler {
     pub(super) fn bind_refused(&mut self, name: &ObjectName) {
         let requested = self.bindings.requested.take();
         self.bindings.add_uses(name, requested.names);
+        self.inputs.add_fetches(name, requested.fetches);
         self.pin_slots(name, requested.slots);
     }
 
@@ -207,6 +226,7 @@ impl Compiler {
     /// Removes everything that is bound to an object.
     pub(super) fn unbind(&mut self, name: &ObjectName) {
         self.bindings.remove_uses(name);
+        self.inputs.set_fetches(name, Vec::new());
         let pinned = self.bindings.slots_of.remove(name).unwrap_or_default();
         self.upstreams.unpin(&pinned);
         drop(self.assign_inline(name, Vec::new()));

@@ -5,6 +5,7 @@
 mod consumer_directory;
 mod discovered;
 mod external_inputs;
+mod fetched;
 mod host_addresses;
 mod listener_directory;
 mod object_texts;
@@ -28,6 +29,8 @@ use super::names::ObjectName;
 pub(crate) use consumer_directory::StagedConsumerKey;
 pub use discovered::{DiscoveryQuery, DiscoveryResult};
 pub(crate) use external_inputs::{ExternalInputs, InputEffect, UpstreamDependencies};
+pub(crate) use fetched::RequestedFetch;
+pub use fetched::{FetchFailure, FetchedResult};
 pub(crate) use listener_directory::ListenerDirectory;
 pub(crate) use object_texts::ObjectTexts;
 pub(crate) use problem_ledger::ProblemLedger;

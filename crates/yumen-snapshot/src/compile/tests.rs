@@ -621,7 +621,7 @@ fn one_by_one_in_batches_shuffled_or_from_scratch_gives_the_same() {
             match change {
                 ConfigChange::Put(one) => drop(values.insert((one.kind, one.id.to_string()), one.clone())),
                 ConfigChange::Delete(kind, id) => drop(values.remove(&(*kind, id.to_string()))),
-                ConfigChange::Resolved { .. } | ConfigChange::Discovered(..) => {}
+                ConfigChange::Resolved { .. } | ConfigChange::Discovered(..) | ConfigChange::Fetched(..) => {}
             }
             last = Some(one_by_one.apply(vec![change.clone()], 1));
         }

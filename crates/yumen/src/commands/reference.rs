@@ -214,6 +214,7 @@ fn families() -> Vec<MetricFamily> {
     crate::config::cluster::describe(&mut families);
     crate::endpoints::discovery::describe(&mut families);
     crate::endpoints::dns::describe(&mut families);
+    crate::fetched::describe(&mut families);
     crate::serving::listener_supervisor::describe(&mut families);
     probe::Supervisor::default().counters().gather(&mut families);
     families.push(yumen_admin::left_out());

@@ -9,6 +9,8 @@ use super::ControlHandle;
 
 /// Maximum delay of the listeners for the addresses that the first configuration names.
 const FIRST_ADDRESSES_WITHIN: Duration = Duration::from_millis(1500);
+/// Maximum delay for the secrets: an object without its secret refuses requests.
+const FIRST_SECRETS_WITHIN: Duration = Duration::from_secs(5);
 
 /// Progress of the first publication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +34,7 @@ impl ControlHandle {
     }
 
     /// Blocks, without a bound, until the first configuration is published or known to be absent. Then waits
-    /// at most `FIRST_ADDRESSES_WITHIN` for the addresses that it names.
+    /// at most `FIRST_ADDRESSES_WITHIN` for the addresses that it names, and `FIRST_SECRETS_WITHIN` for its secrets.
     pub(crate) fn wait_for_first_publication(&self, runtime: &Runtime) -> anyhow::Result<()> {
         const LOOK_EVERY: Duration = Duration::from_micros(500);
         let mut first = self.first.clone();
@@ -40,7 +42,12 @@ impl ControlHandle {
             .block_on(async { first.wait_for(|first| *first != FirstPublication::Awaited).await.map(drop) });
         decided.context("the control thread has ended before a configuration was in force")?;
         let published = Instant::now();
-        while self.unresolved() > 0 && published.elapsed() < FIRST_ADDRESSES_WITHIN {
+        let waits = || {
+            let elapsed = published.elapsed();
+            self.unresolved() > 0 && elapsed < FIRST_ADDRESSES_WITHIN
+                || self.awaited_secrets() > 0 && elapsed < FIRST_SECRETS_WITHIN
+        };
+        while waits() {
             std::thread::sleep(LOOK_EVERY);
         }
         Ok(())

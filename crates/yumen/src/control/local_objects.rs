@@ -17,7 +17,7 @@ impl LocalObjects {
             match change {
                 ConfigChange::Put(resource) => drop(self.objects.insert(key(resource), resource.clone())),
                 ConfigChange::Delete(kind, id) => drop(self.objects.remove(&(*kind, id.clone()))),
-                ConfigChange::Resolved { .. } | ConfigChange::Discovered(..) => {}
+                ConfigChange::Resolved { .. } | ConfigChange::Discovered(..) | ConfigChange::Fetched(..) => {}
             }
         }
     }

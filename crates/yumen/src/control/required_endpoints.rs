@@ -1,23 +1,28 @@
-//! Host names and services that the compiled configuration requires, and which of them have a result.
+//! Host names, services and fetched values that the compiled configuration requires, and which of them have a result.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use yumen_snapshot::compile::{Compiler, ConfigChange, DiscoveryQuery};
+use yumen_plugin::{FetchRequest, FetchSource};
+use yumen_snapshot::compile::{Compiler, ConfigChange, DiscoveryQuery, FetchedResult};
 
 use crate::endpoints::inputs::{KnownInputs, RequiredHosts, RequiredServices};
+use crate::fetched::{RequiredFetch, RequiredFetches, digest};
 
-/// Required host names and services, as exported to resolvers and discovery.
+/// Required inputs, as exported to resolvers, discovery and fetchers.
 pub(super) struct RequiredEndpoints {
-    /// Endpoint data of the predecessor, for the first compilation.
+    /// Inputs of the predecessor, for the first compilation.
     initial: KnownInputs,
     hosts: watch::Sender<RequiredHosts>,
     services: watch::Sender<RequiredServices>,
+    fetches: watch::Sender<RequiredFetches>,
     /// Host names with at least one lookup result, successful or not.
     looked_up: BTreeSet<Box<str>>,
     /// Services with at least one discovery result.
     queried: BTreeSet<Arc<DiscoveryQuery>>,
+    /// Fetched values with at least one result.
+    fetched: BTreeSet<Arc<FetchRequest>>,
     /// Request counter of the compiler at the last export.
     exported: Option<u64>,
 }
@@ -27,9 +32,18 @@ impl RequiredEndpoints {
         initial: KnownInputs,
         hosts: watch::Sender<RequiredHosts>,
         services: watch::Sender<RequiredServices>,
+        fetches: watch::Sender<RequiredFetches>,
     ) -> RequiredEndpoints {
-        let (looked_up, queried) = (BTreeSet::new(), BTreeSet::new());
-        RequiredEndpoints { initial, hosts, services, looked_up, queried, exported: None }
+        RequiredEndpoints {
+            initial,
+            hosts,
+            services,
+            fetches,
+            looked_up: BTreeSet::new(),
+            queried: BTreeSet::new(),
+            fetched: BTreeSet::new(),
+            exported: None,
+        }
     }
 
     /// Records a lookup result of a host name, if the name is still required.
@@ -46,12 +60,19 @@ impl RequiredEndpoints {
         }
     }
 
-    /// Takes the predecessor's endpoint data; empty after the first call.
+    /// Records a result of a fetch, if the value is still required.
+    pub(super) fn note_fetch(&mut self, request: &Arc<FetchRequest>) {
+        if self.fetches.borrow().contains_key(request) {
+            self.fetched.insert(request.clone());
+        }
+    }
+
+    /// Takes the predecessor's inputs; empty after the first call.
     pub(super) fn take_initial(&mut self) -> KnownInputs {
         std::mem::take(&mut self.initial)
     }
 
-    /// Moves the names and services that the compiler requires from `known` into changes.
+    /// Moves the inputs that the compiler requires from `known` into changes.
     pub(super) fn changes_from(&mut self, known: &mut KnownInputs, compiler: &Compiler) -> Vec<ConfigChange> {
         let mut changes = Vec::new();
         for (host, _) in compiler.hosts() {
@@ -66,29 +87,62 @@ impl RequiredEndpoints {
                 changes.push(change);
             }
         }
+        // Digests are computed only for a successor.
+        if known.documents.is_empty() {
+            return changes;
+        }
+        for (request, _, _) in compiler.fetches() {
+            let Some(document) = known.documents.remove(&digest(request)) else { continue };
+            // A value that this version cannot parse is fetched.
+            if let Ok(value) = (request.format.parse)(&document.bytes) {
+                self.fetched.insert(request.clone());
+                let result = FetchedResult { value: Some(value), failure: None };
+                changes.push(ConfigChange::Fetched(request.clone(), result));
+            }
+        }
         changes
     }
 
-    /// Exports the names and services that the compiler requires now. Returns the number of those without a
-    /// first result.
-    pub(super) fn export(&mut self, compiler: &Compiler) -> u64 {
+    /// Exports the inputs that the compiler requires now. Returns the numbers of those without a first result.
+    pub(super) fn export(&mut self, compiler: &Compiler) -> AwaitedInputs {
         if self.exported != Some(compiler.input_number()) {
             self.exported = Some(compiler.input_number());
             let hosts = compiler.hosts().map(|(host, number)| (Box::from(host), number)).collect();
             let services = compiler.services().map(|(service, number)| (service.clone(), number)).collect();
+            let fetches = compiler.fetches().map(|(request, cell, number)| {
+                (request.clone(), RequiredFetch { number, cell: cell.clone() })
+            });
+            let fetches = fetches.collect();
             self.looked_up.retain(|host| is_same(&hosts, &self.hosts.borrow(), host));
             self.queried.retain(|service| is_same(&services, &self.services.borrow(), service));
+            self.fetched.retain(|request| is_same(&fetches, &self.fetches.borrow(), request));
             replace(&self.hosts, hosts);
             replace(&self.services, services);
+            replace(&self.fetches, fetches);
         }
-        let required = self.hosts.borrow().len() + self.services.borrow().len();
-        required.saturating_sub(self.looked_up.len() + self.queried.len()) as u64
+        let fetches = self.fetches.borrow();
+        let required = self.hosts.borrow().len() + self.services.borrow().len() + fetches.len();
+        let known = self.looked_up.len() + self.queried.len() + self.fetched.len();
+        let is_awaited_secret = |request: &&Arc<FetchRequest>| {
+            matches!(request.source, FetchSource::Secret(_)) && !self.fetched.contains(*request)
+        };
+        AwaitedInputs {
+            all: required.saturating_sub(known) as u64,
+            secrets: fetches.keys().filter(is_awaited_secret).count() as u64,
+        }
     }
+}
+
+/// Numbers of inputs without a first result.
+pub(super) struct AwaitedInputs {
+    pub(super) all: u64,
+    /// Secrets among them.
+    pub(super) secrets: u64,
 }
 
 /// Whether `key` is still required under the same request number. Results that precede the first export stay
 /// valid.
-fn is_same<K: Ord>(next: &BTreeMap<K, u64>, before: &BTreeMap<K, u64>, key: &K) -> bool {
+fn is_same<K: Ord, V: PartialEq>(next: &BTreeMap<K, V>, before: &BTreeMap<K, V>, key: &K) -> bool {
     next.get(key).is_some_and(|number| before.get(key).is_none_or(|known| known == number))
 }
 

@@ -22,6 +22,7 @@ pub(crate) struct ControlStatus {
     pub(super) compile: Histogram,
     pub(super) compile_last_us: AtomicU64,
     pub(super) unresolved: AtomicU64,
+    pub(super) awaited_secrets: AtomicU64,
 }
 
 impl ControlStatus {
@@ -34,6 +35,7 @@ impl ControlStatus {
             compile: Histogram::new(COMPILE_BOUNDS_US),
             compile_last_us: AtomicU64::new(0),
             unresolved: AtomicU64::new(0),
+            awaited_secrets: AtomicU64::new(0),
         }
     }
 

@@ -21,6 +21,7 @@ use super::reported_problems::{self, ReportedProblems};
 use super::required_endpoints::RequiredEndpoints;
 use super::{ConfigDelta, ControlContext, ControlHandle, ControlMessage, ControlStatus};
 use crate::endpoints::inputs::{RequiredHosts, RequiredServices};
+use crate::fetched::RequiredFetches;
 
 /// Publications with fewer changes than this are logged at debug level; the history records them anyway.
 const FEW_CHANGES: usize = 10;
@@ -74,6 +75,7 @@ pub(crate) fn start(compiler: Compiler, context: ControlContext) -> std::io::Res
     let (snapshots_out, snapshots) = watch::channel(publisher.load());
     let (hosts_out, hosts) = watch::channel(RequiredHosts::default());
     let (services_out, services) = watch::channel(RequiredServices::default());
+    let (fetches_out, fetches) = watch::channel(RequiredFetches::default());
     let (first_out, first) = watch::channel(FirstPublication::Awaited);
     let (status, applied_tracker) = (Arc::new(ControlStatus::new(publisher)), Arc::new(applied_tracker));
     let thread = ControlThread {
@@ -85,7 +87,7 @@ pub(crate) fn start(compiler: Compiler, context: ControlContext) -> std::io::Res
         lifetimes: ObjectLifetimes::default(),
         problems: ReportedProblems::default(),
         local_objects: LocalObjects::default(),
-        endpoints: RequiredEndpoints::new(initial_inputs, hosts_out, services_out),
+        endpoints: RequiredEndpoints::new(initial_inputs, hosts_out, services_out, fetches_out),
         published: PublishedSnapshots::new(snapshots_out, applied_tracker.clone(), versions.clone()),
         rests_until: Instant::now(),
         huge_pages: huge_pages.then(HugePages::default),
@@ -98,6 +100,7 @@ pub(crate) fn start(compiler: Compiler, context: ControlContext) -> std::io::Res
         snapshots,
         hosts,
         services,
+        fetches,
         first,
         applied,
         applied_tracker,
@@ -166,12 +169,16 @@ impl ControlThread {
                     self.endpoints.note_discovery(&service);
                     resolved.push(ConfigChange::Discovered(service, result));
                 }
+                ControlMessage::Fetched(request, result) => {
+                    self.endpoints.note_fetch(&request);
+                    resolved.push(ConfigChange::Fetched(request, result));
+                }
             }
         }
-        // Addresses after the commits, which may have added the names.
+        // Inputs after the commits, which may have added the names.
         self.apply_commits(&committed);
         if !resolved.is_empty() {
-            self.compile("addresses resolved", resolved, self.published.revision());
+            self.compile("inputs applied", resolved, self.published.revision());
         }
     }
 
@@ -264,7 +271,9 @@ impl ControlThread {
         let changed = changes.len();
         let mut compiled = self.apply(changes, revision);
         // Before publication: waiters for the snapshot also wait for the endpoints of its names.
-        self.status.unresolved.store(self.endpoints.export(&self.compiler), Ordering::Release);
+        let awaited = self.endpoints.export(&self.compiler);
+        self.status.awaited_secrets.store(awaited.secrets, Ordering::Release);
+        self.status.unresolved.store(awaited.all, Ordering::Release);
         // Workers first: traffic must not wait for followers.
         self.published.publish_to_workers(&self.status.publisher, compiled.snapshot.clone());
         let compile_us = started.elapsed().as_micros() as u64;
@@ -292,14 +301,14 @@ impl ControlThread {
         self.rests_until = Instant::now() + pause_after(started.elapsed());
     }
 
-    /// Compiles changes. The first compilation includes the predecessor's endpoint data, so that a successor
-    /// serves before name servers and registries answer.
+    /// Compiles changes. The first compilation includes the predecessor's inputs, so that a successor serves before name
+    /// servers, registries and secret managers answer.
     fn apply(&mut self, changes: Vec<ConfigChange>, revision: Revision) -> CompileOutput {
         let mut compiled = self.compiler.apply(changes, revision.0);
         let mut initial = self.endpoints.take_initial();
         // Ends, since each round compiles inputs that are taken out of `initial`.
         loop {
-            // Endpoints of a discovered service may be host names themselves.
+            // Endpoints of a discovered service may be host names themselves; a document may name servers.
             let known = self.endpoints.changes_from(&mut initial, &self.compiler);
             if known.is_empty() {
                 return compiled;

@@ -1,4 +1,5 @@
-//! Endpoint inputs: host names and services that the configuration requires, and the known addresses and nodes.
+//! Inputs of compilation: host names and services that the configuration requires, the known addresses and nodes, and
+//! fetched values.
 //!
 //! Owns the format in which known inputs are passed to a successor; has no knowledge of resolvers and sources.
 
@@ -6,6 +7,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 use yumen_config::resource::UpstreamNode;
 use yumen_snapshot::compile::{ConfigChange, DiscoveryQuery, DiscoveryResult};
@@ -44,18 +47,41 @@ impl HostAddresses {
 
 pub(crate) type AddressesByName = HashMap<Box<str>, HostAddresses>;
 
+/// The body of a fetched value.
+#[derive(Clone, PartialEq)]
+pub(crate) struct KnownDocument {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) fetched_ms: u64,
+}
+
+impl std::fmt::Debug for KnownDocument {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The body may be a secret.
+        f.debug_struct("KnownDocument").field("fetched_ms", &self.fetched_ms).finish_non_exhaustive()
+    }
+}
+
+/// Fetched values by the digest of their request.
+pub(crate) type KnownDocuments = BTreeMap<String, KnownDocument>;
+
 /// Known inputs at one moment.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct KnownInputs {
     pub(crate) names: AddressesByName,
     pub(crate) services: HashMap<DiscoveryQuery, Vec<UpstreamNode>>,
+    /// Fetched values, secrets among them: the successor needs them, and no file may contain them.
+    pub(crate) documents: KnownDocuments,
 }
 
 impl KnownInputs {
     /// Exports the inputs as a JSON document.
     pub(crate) fn export(&self) -> Value {
         let services = self.services.iter().map(|(service, nodes)| export_service(service, nodes));
-        json!({ "names": export_names(&self.names), "services": services.collect::<Vec<Value>>() })
+        json!({
+            "names": export_names(&self.names),
+            "services": services.collect::<Vec<Value>>(),
+            "documents": export_documents(&self.documents),
+        })
     }
 
     /// Parses an exported document. Entries of another format are skipped.
@@ -65,6 +91,7 @@ impl KnownInputs {
         KnownInputs {
             names: names.filter_map(|(name, addresses)| name_of(name, addresses)).collect(),
             services: services.filter_map(service_of).collect(),
+            documents: documents_of(&exported["documents"]),
         }
     }
 
@@ -91,6 +118,25 @@ pub(crate) fn service_of(exported: &Value) -> Option<(DiscoveryQuery, Vec<Upstre
     let text = |name: &str| Some(Box::from(exported[name].as_str()?));
     let service = DiscoveryQuery { source: text("source")?, name: text("name")?, args: text("args")? };
     Some((service, serde_json::from_value(exported["nodes"].clone()).ok()?))
+}
+
+/// Exports fetched values.
+pub(crate) fn export_documents(documents: &KnownDocuments) -> Value {
+    let exported = documents.iter().map(|(digest, document)| {
+        let KnownDocument { bytes, fetched_ms } = document;
+        (digest.clone(), json!({ "body": BASE64.encode(bytes), "fetched_ms": fetched_ms }))
+    });
+    Value::Object(exported.collect())
+}
+
+/// Parses exported values. Entries of another format are skipped.
+pub(crate) fn documents_of(exported: &Value) -> KnownDocuments {
+    let entries = exported.as_object().into_iter().flatten();
+    let parsed = entries.filter_map(|(digest, entry)| {
+        let bytes = BASE64.decode(entry["body"].as_str()?).ok()?;
+        Some((digest.clone(), KnownDocument { bytes, fetched_ms: entry["fetched_ms"].as_u64()? }))
+    });
+    parsed.collect()
 }
 
 /// Exports host names with their addresses.

@@ -28,8 +28,9 @@ use crate::control::applied_tracker::AppliedTracker;
 use crate::control::{self, ControlContext, ControlHandle, ControlMessage};
 use crate::endpoints::discovery::{self, ServiceLedger};
 use crate::endpoints::dns::{self, HostNames};
-use crate::endpoints::inputs::KnownInputs;
+use crate::endpoints::inputs::{KnownDocuments, KnownInputs};
 use crate::endpoints::sources::InputSources;
+use crate::fetched::{self, FetchLedger};
 use crate::operators::{OperatorContext, OperatorSockets};
 use crate::senders::LogSenders;
 use crate::serving::listener_supervisor::{ListenerReport, ListenerServices};
@@ -216,6 +217,7 @@ impl ConfigRuntime {
             )),
             source: self.source.source.clone(),
             discovered: self.inputs.services.clone(),
+            fetched: self.inputs.fetched.clone(),
             publisher: self.publisher.clone(),
             trial: self.trial.clone(),
             expiry: self.tls.expiry.clone(),
@@ -227,14 +229,14 @@ impl ConfigRuntime {
     }
 }
 
-/// Starts name resolution and service discovery from the known inputs; returns both as input sources.
+/// Starts name resolution, service discovery and fetching from the known inputs; returns them as input sources.
 fn start_resolving(
     runtime: &Runtime,
     node: &NodeConfig,
     control: &ControlHandle,
     known: &KnownInputs,
 ) -> InputSources {
-    let KnownInputs { names, services } = known.clone();
+    let KnownInputs { names, services, documents } = known.clone();
     let names = Arc::new(HostNames::open(Path::new(&node.store.data_dir), names));
     let messages = control.messages.clone();
     let report = move |host: Box<str>, addrs| {
@@ -248,5 +250,22 @@ fn start_resolving(
     let required = control.services.clone();
     let discovering = discovery::run_discovery(required, node.clone(), ledger.clone(), services, report);
     runtime.spawn(discovering);
-    InputSources { names, services: ledger }
+    let fetched = start_fetching(runtime, node, control, documents);
+    InputSources { names, services: ledger, fetched }
+}
+
+/// Starts the fetching of documents and secrets; returns their state.
+fn start_fetching(
+    runtime: &Runtime,
+    node: &NodeConfig,
+    control: &ControlHandle,
+    known: KnownDocuments,
+) -> Arc<FetchLedger> {
+    let (messages, ledger) = (control.messages.clone(), Arc::<FetchLedger>::default());
+    let report = move |request, result| {
+        let _ = messages.send(ControlMessage::Fetched(request, result));
+    };
+    let data_dir = Path::new(&node.store.data_dir).to_owned();
+    runtime.spawn(fetched::run_fetching(control.fetches.clone(), data_dir, ledger.clone(), known, report));
+    ledger
 }

@@ -1,4 +1,5 @@
-//! Inputs of compilation from outside the resources: addresses of host names and nodes of discovered services.
+//! Inputs of compilation from outside the resources: addresses of host names, nodes of discovered services, fetched
+//! values.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -6,8 +7,10 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use yumen_base::Problem;
+use yumen_plugin::FetchRequest;
 
 use super::discovered::{DiscoveredServices, DiscoveryQuery, DiscoveryResult};
+use super::fetched::{FetchedDocuments, FetchedResult, RequestedFetch};
 use super::host_addresses::ResolvedHosts;
 use crate::compile::names::ObjectName;
 
@@ -33,16 +36,19 @@ pub(crate) struct InputEffect {
     pub(crate) reported: Vec<ObjectName>,
     /// Objects whose upstream has other endpoints now.
     pub(crate) outdated: Vec<ObjectName>,
+    /// Objects that were built from the input.
+    pub(crate) restaged: Vec<ObjectName>,
 }
 
-/// The inputs, and the upstreams that require them.
+/// The inputs, and the objects that require them.
 #[derive(Debug, Default)]
 pub(crate) struct ExternalInputs {
     hosts: ResolvedHosts,
     services: DiscoveredServices,
+    fetched: FetchedDocuments,
     /// Every host and service here is in the tables above, with this owner. No entry is empty.
     dependencies: HashMap<ObjectName, UpstreamDependencies, RandomState>,
-    /// Grows when a host or service is added or removed.
+    /// Grows when a host, service or fetched value is added or removed.
     generation: u64,
 }
 
@@ -55,6 +61,10 @@ impl ExternalInputs {
         &self.services
     }
 
+    pub(crate) fn fetched(&self) -> &FetchedDocuments {
+        &self.fetched
+    }
+
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }
@@ -65,6 +75,28 @@ impl ExternalInputs {
 
     pub(crate) fn discover(&mut self, service: &DiscoveryQuery, found: DiscoveryResult) -> InputEffect {
         self.services.set(service, found)
+    }
+
+    pub(crate) fn fetch(&mut self, request: &FetchRequest, result: FetchedResult) -> InputEffect {
+        self.fetched.set(request, result)
+    }
+
+    /// Replaces the values that an object requires.
+    pub(crate) fn set_fetches(&mut self, owner: &ObjectName, requests: Vec<RequestedFetch>) {
+        if requests.is_empty() && !self.fetched.has_owner(owner) {
+            return;
+        }
+        let kept: Vec<Arc<FetchRequest>> = requests.iter().map(|one| one.request.clone()).collect();
+        // New values are added before old ones are released, so that a value of both stays required.
+        self.add_fetches(owner, requests);
+        self.fetched.release_others(owner, &kept);
+    }
+
+    /// Adds values that an object requires beside its previous ones.
+    pub(crate) fn add_fetches(&mut self, owner: &ObjectName, requests: Vec<RequestedFetch>) {
+        let size = self.fetched.len();
+        self.fetched.require(owner, requests, self.generation + 1);
+        self.generation += u64::from(size != self.fetched.len());
     }
 
     /// Replaces the dependencies of an owner's upstream; returns the previous certificate.
@@ -98,25 +130,28 @@ impl ExternalInputs {
 
     /// Forgets inputs that no upstream requires at the end of a change.
     pub(crate) fn remove_unused(&mut self) {
-        // Both tables are cleaned, so no short circuit.
-        let has_removed = self.hosts.remove_unused() | self.services.remove_unused();
+        // All tables are cleaned, so no short circuit.
+        let has_removed =
+            self.hosts.remove_unused() | self.services.remove_unused() | self.fetched.remove_unused();
         // Followers compare this number instead of the lists.
         self.generation += u64::from(has_removed);
     }
 
-    /// Warnings about missing inputs of an object's upstream.
+    /// Problems of missing inputs of an object.
     pub(crate) fn problems_of(&self, owner: &ObjectName) -> Vec<Problem> {
-        let Some(dependencies) = self.dependencies.get(owner) else { return Vec::new() };
+        let fetched = self.fetched.problems_of(owner);
+        let Some(dependencies) = self.dependencies.get(owner) else { return fetched };
         let unresolved = dependencies.hosts.iter().filter(|host| self.hosts.is_unresolved(host));
         let warning = |host| Problem::warning(owner.to_string(), "nodes", format!("{host} has no address"));
         let service = dependencies.service.as_ref();
         let failing = service.and_then(|service| self.services.problem(service, owner));
-        unresolved.map(warning).chain(failing).collect()
+        unresolved.map(warning).chain(failing).chain(fetched).collect()
     }
 
-    /// The objects with such a warning.
+    /// The objects with such a problem.
     pub(crate) fn failing_objects(&self) -> impl Iterator<Item = &ObjectName> {
-        self.hosts.unresolved_owners().chain(self.services.failing_owners())
+        let upstreams = self.hosts.unresolved_owners().chain(self.services.failing_owners());
+        upstreams.chain(self.fetched.failing_owners())
     }
 }
 

@@ -93,7 +93,7 @@ impl ResolvedHosts {
         let owners = || entry.owners.iter().cloned().collect();
         if addresses.is_empty() {
             // Stale addresses serve better than none: a failing resolver must not take down an upstream.
-            let effect = InputEffect { reported: owners(), outdated: Vec::new() };
+            let effect = InputEffect { reported: owners(), ..InputEffect::default() };
             self.unresolved.insert(host);
             return effect;
         }
@@ -105,7 +105,7 @@ impl ResolvedHosts {
         if self.addresses.get(&host).is_some_and(|known| **known == *addresses) {
             return InputEffect::default();
         }
-        let effect = InputEffect { reported: Vec::new(), outdated: owners() };
+        let effect = InputEffect { outdated: owners(), ..InputEffect::default() };
         self.addresses.insert(host, addresses.into());
         effect
     }

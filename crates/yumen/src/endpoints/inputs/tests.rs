@@ -3,7 +3,7 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 use yumen_snapshot::compile::DiscoveryQuery;
 
-use super::{HostAddresses, KnownInputs};
+use super::{HostAddresses, KnownDocument, KnownInputs};
 
 fn known() -> KnownInputs {
     let addresses: Vec<IpAddr> =
@@ -14,6 +14,7 @@ fn known() -> KnownInputs {
     KnownInputs {
         names: [("a.test".into(), HostAddresses::of(addresses))].into(),
         services: [(service, vec![serde_json::from_value(node).unwrap()])].into(),
+        documents: [("d".to_owned(), KnownDocument { bytes: b"\xff{}".to_vec(), fetched_ms: 3 })].into(),
     }
 }
 
@@ -31,6 +32,7 @@ fn entries_of_another_format_are_skipped() {
     exported["names"]["b.test"] = json!("10.0.0.9");
     exported["names"]["c.test"] = json!([]);
     exported["services"].as_array_mut().unwrap().push(json!({ "source": "consul", "name": "b" }));
+    exported["documents"]["e"] = json!({ "body": "?" });
     exported["more"] = json!(1);
     assert_eq!(KnownInputs::parse(&exported), known());
 }
