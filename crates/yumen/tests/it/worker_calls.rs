@@ -39,7 +39,7 @@ fn service_that_hangs_delays_few_requests_and_no_other_route() {
     assert_eq!(gateway.get("/guarded").status, 200);
     responds.store(false, Ordering::Relaxed);
     let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-    let mut held: Vec<Client> = (0..20).map(|_| Client::connect(gateway.address)).collect();
+    let mut held: Vec<Client> = (0..20).map(|_| Client::connect(gateway.http)).collect();
     held.iter_mut().for_each(|client| drop(client.send(get("/guarded"))));
     eventually("all calls are in flight", 10, || gateway.metric(IN_FLIGHT) == 20.0);
     // The worker serves other routes meanwhile.
