@@ -63,6 +63,7 @@ mod killed;
 mod l4;
 mod limits;
 mod listeners;
+mod login_services;
 mod loggers;
 mod long_bodies;
 mod looking_into_bodies;
