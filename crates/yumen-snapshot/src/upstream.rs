@@ -130,6 +130,22 @@ pub struct UpstreamTls {
     pub depth_max: Option<u8>,
 }
 
+/// The server that requests reach through a forward proxy: by CONNECT over TLS, else by a target in absolute form.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct UpstreamTunnel {
+    /// Host and port of the server.
+    pub authority: Box<str>,
+    /// The value of `Proxy-Authorization`.
+    pub authorization: Option<Box<str>>,
+}
+
+impl std::fmt::Debug for UpstreamTunnel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The authorization must not appear in logs.
+        f.debug_struct("UpstreamTunnel").field("authority", &self.authority).finish_non_exhaustive()
+    }
+}
+
 /// A subject alternative name that an endpoint's certificate may have.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum EndpointName {
@@ -298,6 +314,8 @@ pub struct Upstream {
     pub keepalive: KeepaliveLimits,
     /// TLS.
     pub tls: EndpointTls,
+    /// The server behind the endpoints, which are proxies then.
+    pub tunnel: Option<Arc<UpstreamTunnel>>,
     /// Settings of L4 streams.
     pub streams: UpstreamStreamSettings,
     /// Active and passive checks.

@@ -63,3 +63,40 @@ fn service_that_hangs_delays_few_requests_and_no_other_route() {
     eventually("the service is asked again", 10, || gateway.get("/guarded").status == 200);
     assert_eq!(gateway.get("/guarded").status, 200);
 }
+
+#[test]
+fn provider_is_reached_through_a_proxy() {
+    // The name of the provider does not resolve, so that only the proxy can reach it.
+    let proxy = Upstream::start(|request, stream| {
+        assert_eq!(request.field("proxy-authorization"), Some("Basic dTpw"), "{}", request.target);
+        let document = match request.target.as_str() {
+            "http://idp.invalid/.well-known/openid-configuration" => json!({
+                "issuer": "http://idp.invalid",
+                "authorization_endpoint": "http://idp.invalid/authorize",
+                "token_endpoint": "http://idp.invalid/token",
+                "jwks_uri": "http://idp.invalid/jwks",
+            }),
+            "http://idp.invalid/introspect" => {
+                let is_good = String::from_utf8_lossy(&request.body).contains("token=good");
+                json!({ "active": is_good, "sub": "ann", "iss": "http://idp.invalid" })
+            }
+            _ => json!({ "keys": [] }),
+        };
+        respond(stream, 200, "Content-Type: application/json\r\n", document.to_string().as_bytes())
+    });
+    let upstream = Upstream::text("x");
+    let oidc = json!({
+        "client_id": "shop", "client_secret": "s3cret", "bearer_only": true,
+        "discovery": "http://idp.invalid/.well-known/openid-configuration",
+        "introspection_endpoint": "http://idp.invalid/introspect",
+        "proxy_opts": {
+            "http_proxy": format!("http://{}", proxy.address), "http_proxy_authorization": "Basic dTpw",
+        },
+    });
+    let gateway = Gateway::start(&json!({ "routes": [
+        { "id": "1", "uri": "/*", "plugins": { "openid-connect": oidc }, "upstream": upstream.alone() },
+    ]}));
+    let get = |token: &str| gateway.get_with("/", &format!("Authorization: Bearer {token}\r\n")).status;
+    eventually("the provider is known", 10, || get("good") == 200);
+    assert_eq!(get("bad"), 401);
+}

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use yumen_http::fields::write_line;
 use yumen_http::{Framing, KnownField, Method, encode};
 use yumen_plugin::{SubrequestFault, SubrequestResponse, SubrequestSpec};
-use yumen_snapshot::UpstreamSlotId;
+use yumen_snapshot::{Upstream, UpstreamSlotId, UpstreamTunnel};
 
 use crate::observe::call_counters::{CallResult, PluginCalls};
 use crate::runtime::clock;
@@ -78,7 +78,7 @@ async fn exchange(worker: &Worker, spec: SubrequestSpec) -> Result<SubrequestRes
         .ok_or(SubrequestFault::NoEndpoint)?;
     let timer = worker.timers.timer();
     timer.set(spec.timeout_ms);
-    let head = head(&spec);
+    let head = head(&spec, http_proxy(&upstream));
     let subrequest = Subrequest {
         upstream: upstream.clone(),
         method: spec.method,
@@ -126,12 +126,25 @@ async fn send<'r>(
     Err(SubrequestError::Connect)
 }
 
-fn head(spec: &SubrequestSpec) -> Vec<u8> {
+/// The proxy that forwards requests by their target in absolute form.
+fn http_proxy(upstream: &Upstream) -> Option<&UpstreamTunnel> {
+    upstream.tunnel.as_deref().filter(|_| !upstream.protocol.scheme.is_tls())
+}
+
+fn head(spec: &SubrequestSpec, proxy: Option<&UpstreamTunnel>) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
     out.extend_from_slice(spec.method.name().as_bytes());
     out.push(b' ');
+    if proxy.is_some() {
+        // RFC 9112 §3.2.2.
+        out.extend_from_slice(b"http://");
+        out.extend_from_slice(spec.authority.as_bytes());
+    }
     out.extend_from_slice(spec.target.as_bytes());
     out.extend_from_slice(b" HTTP/1.1\r\n");
+    if let Some(authorization) = proxy.and_then(|proxy| proxy.authorization.as_deref()) {
+        write_line(&mut out, b"Proxy-Authorization", authorization.as_bytes());
+    }
     write_line(&mut out, b"Host", spec.authority.as_bytes());
     for (name, value) in spec.fields.iter() {
         // The framing is derived from the body below.

@@ -51,8 +51,13 @@ fn panic_while_connecting_wakes_all_waiters() {
     let StreamAcquisition::AwaitConnect(pending) = worker.upstream.h2_pool.acquire(key, &KEEP, 0) else {
         panic!("nobody makes one")
     };
-    let dial =
-        EndpointDial { address: ([127, 0, 0, 1], 1).into(), opening: vec![], handshake: None, timeout_ms: 0 };
+    let dial = EndpointDial {
+        address: ([127, 0, 0, 1], 1).into(),
+        opening: vec![],
+        tunnel: None,
+        handshake: None,
+        timeout_ms: 0,
+    };
     connecting.begin(&worker.upstream, dial, KEEP);
     let cx = &mut Context::from_waker(Waker::noop());
     let mut over = pin!(pending.over());
