@@ -195,7 +195,7 @@ impl CasAuth {
         if !is_at(&self.callback_path) {
             return CasStep::Respond(self.login(ex));
         }
-        // Without the cookie, another user may have prepared the link, to log this user in as somebody else.
+        // Without the cookie, another user may have prepared the link, so that this user works in the account of the other.
         match LoginStateCookie::read(ex, &self.secret) {
             None => CasStep::Respond(invalid_ticket()),
             Some(continue_at) => {

@@ -1,12 +1,13 @@
 //! Logins by an authorization code, which the plugin exchanges for the user: sealed cookies, and the steps that the
 //! plugins have in common.
 
+use std::sync::Arc;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::sync::Arc;
 use yumen_plugin::{DryRunResult, Exchange, ExternalUser, LocalResponse, ResponseHead, Step};
 
 use crate::query::{QueryArgument, argument};
@@ -14,6 +15,8 @@ use crate::session::{CookieAttributes, CookiePurpose, SessionKeys};
 
 /// Field with the user for the upstream.
 const USER_FIELD: &str = "X-Userinfo";
+/// Longest path and query that a login remembers.
+const TARGET_BYTES_MAX: usize = 2048;
 /// Longest cookie that all browsers keep (RFC 6265 §6.1).
 const COOKIE_BYTES_MAX: usize = 4096;
 
@@ -84,14 +87,17 @@ fn is_https(ex: &Exchange<'_>) -> bool {
 
 /// The path and query to which a login returns; `/` if a browser would take them as another host.
 pub(crate) fn return_target(ex: &Exchange<'_>) -> String {
-    const TARGET_BYTES_MAX: usize = 2048;
-    let target = String::from_utf8_lossy(&ex.request.request_uri()).into_owned();
-    let is_local = target.starts_with('/')
-        && !target.starts_with("//")
-        && !target.starts_with("/\\")
+    let target = ex.request.request_uri();
+    let target: &[u8] = if is_local_target(&target) { &target } else { b"/" };
+    String::from_utf8_lossy(target).into_owned()
+}
+
+/// Whether a browser takes the text as a path of this host: `//host` and `/\host` name other hosts.
+pub(crate) fn is_local_target(target: &[u8]) -> bool {
+    target.starts_with(b"/")
+        && !matches!(target.get(1), Some(b'/' | b'\\'))
         && target.len() <= TARGET_BYTES_MAX
-        && target.bytes().all(|byte| byte.is_ascii_graphic());
-    if is_local { target } else { "/".to_owned() }
+        && target.iter().all(u8::is_ascii_graphic)
 }
 
 /// The reason why a provider named no user.
@@ -204,5 +210,23 @@ impl CodeLogin {
 pub(crate) fn add_cookie(ex: &Exchange<'_>, head: &mut ResponseHead) {
     if let Some(NewSession(cookie)) = ex.note::<NewSession>() {
         head.fields.add("Set-Cookie", cookie.as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_local_target;
+
+    #[test]
+    fn targets_of_other_hosts_are_not_local() {
+        fn check(target: &str, expected: bool) {
+            assert_eq!(is_local_target(target.as_bytes()), expected, "{target:?}");
+        }
+        check("/a?u=//b", true);
+        check("/", true);
+        for target in ["", "a", "//evil.test", "/\\evil.test", "/\t/evil.test", "/a b", "http://evil.test/"] {
+            check(target, false);
+        }
+        check(&format!("/{}", "a".repeat(2048)), false);
     }
 }

@@ -3,7 +3,7 @@
 //! The plugin describes the request as a JSON document and applies the decision of a policy.
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::plugin::LocalFuture;
@@ -13,7 +13,7 @@ use yumen_plugin::{
 };
 
 use crate::query;
-use crate::service::{ServiceConnection, ServiceTarget, ServiceUrl, is_of_connection};
+use crate::service::{ServiceSettings, ServiceTarget, ServiceUrl, is_of_connection};
 use crate::text::{final_status, is_field_name, warn_of_message_fields};
 
 #[cfg(test)]
@@ -24,63 +24,50 @@ mod tests;
 pub(crate) struct OpaSettings {
     /// URL of Open Policy Agent; http or https.
     host: String,
-    /// Whether the certificate of the server is verified.
-    #[serde(default = "yes")]
-    ssl_verify: bool,
     /// Path of the policy below `/v1/data`: `example` or `example/http`. Its result is an object with `allow`.
     policy: String,
     /// Time limit of a decision in milliseconds.
     #[serde(default = "timeout_ms")]
     #[schemars(range(min = 1, max = 60000))]
     timeout: u64,
-    /// Whether connections to the server are reused.
-    #[serde(default = "yes")]
-    keepalive: bool,
-    /// Idle timeout of connections to the server in milliseconds.
-    #[serde(default = "keepalive_ms")]
-    #[schemars(range(min = 1000))]
-    keepalive_timeout: u64,
-    /// Most idle connections to the server in each worker.
-    #[serde(default = "keepalive_pool")]
-    #[schemars(range(min = 1))]
-    keepalive_pool: u64,
-    /// Whether the input has the route, without its upstream and the settings of its plugins.
-    #[serde(default)]
-    with_route: bool,
-    /// Whether the input has the service, without its upstream and the settings of its plugins.
-    #[serde(default)]
-    with_service: bool,
-    /// Whether the input has the consumer, without the settings of its plugins.
-    #[serde(default)]
-    with_consumer: bool,
+    #[serde(flatten)]
+    service: ServiceSettings,
+    #[serde(flatten)]
+    objects: DescribedObjects,
     /// Fields of the decision's `headers` that the upstream gets. They replace the client's fields with these names, also
     /// those that differ only in `_` for `-`, and these are removed if the decision has no such field.
     #[schemars(length(min = 1))]
     send_headers_upstream: Option<Vec<String>>,
 }
 
-fn yes() -> bool {
-    true
+/// Objects in the input of a policy.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct DescribedObjects {
+    /// Whether the input has the route, without its upstream and the settings of its plugins.
+    #[serde(default)]
+    with_route: ObjectInclusion,
+    /// Whether the input has the service, without its upstream and the settings of its plugins.
+    #[serde(default)]
+    with_service: ObjectInclusion,
+    /// Whether the input has the consumer, without the settings of its plugins.
+    #[serde(default)]
+    with_consumer: ObjectInclusion,
 }
+
+/// Whether the input has an object.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+#[schemars(inline)]
+struct ObjectInclusion(bool);
 
 fn timeout_ms() -> u64 {
     3000
 }
 
-fn keepalive_ms() -> u64 {
-    60_000
-}
-
-fn keepalive_pool() -> u64 {
-    5
-}
-
 /// The compiled settings.
 pub(crate) struct OpaPlugin {
     service: ServiceTarget,
-    with_route: bool,
-    with_service: bool,
-    with_consumer: bool,
+    objects: DescribedObjects,
     sent_upstream: Vec<String>,
 }
 
@@ -91,11 +78,7 @@ impl PluginFactory for OpaPlugin {
     type Config = OpaSettings;
 
     fn build(config: OpaSettings, setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
-        let how = ServiceConnection::new(Self::NAME, config.timeout, config.ssl_verify).keepalive(
-            config.keepalive,
-            config.keepalive_timeout,
-            config.keepalive_pool,
-        );
+        let how = config.service.connection(Self::NAME, config.timeout);
         ServiceUrl::parse("host", &config.host)?;
         if config.host.contains('?') {
             return Err(InvalidSettings::at(
@@ -120,13 +103,7 @@ impl PluginFactory for OpaPlugin {
             ));
         }
         warn_of_message_fields(setup, "send_headers_upstream", true, &sent_upstream);
-        Ok(OpaPlugin {
-            service,
-            with_route: config.with_route,
-            with_service: config.with_service,
-            with_consumer: config.with_consumer,
-            sent_upstream,
-        })
+        Ok(OpaPlugin { service, objects: config.objects, sent_upstream })
     }
 }
 
@@ -141,10 +118,11 @@ impl OpaPlugin {
     /// The document that the policy sees as `input`.
     fn input(&self, ex: &Exchange<'_>) -> Value {
         let mut input = json!({ "type": "http", "request": described_request(ex), "var": connection(ex) });
-        let route = ex.route.info.filter(|_| self.with_route).and_then(|info| info.written.as_deref());
+        let DescribedObjects { with_route, with_service, with_consumer } = &self.objects;
+        let route = ex.route.info.filter(|_| with_route.0).and_then(|info| info.written.as_deref());
         let service =
-            ex.route.info.filter(|_| self.with_service).and_then(|info| info.service_written.as_deref());
-        let consumer = ex.consumer.filter(|_| self.with_consumer).and_then(|one| one.written.as_deref());
+            ex.route.info.filter(|_| with_service.0).and_then(|info| info.service_written.as_deref());
+        let consumer = ex.consumer.filter(|_| with_consumer.0).and_then(|one| one.written.as_deref());
         for (member, written) in [("route", route), ("service", service), ("consumer", consumer)] {
             if let Some(object) = written.and_then(described_object) {
                 input[member] = object;

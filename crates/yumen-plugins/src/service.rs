@@ -3,6 +3,8 @@
 //! A URL becomes an inline upstream, so names are resolved beside the traffic, and connections are pooled like those to
 //! other upstreams.
 
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use yumen_config::resource::{UpstreamSpec, decode_value};
 use yumen_config::schema::InvalidSettings;
@@ -65,6 +67,53 @@ impl ServiceUrl {
             authority: authority.to_owned(),
             target: format!("{slash}{target}"),
         })
+    }
+}
+
+/// Settings of connections that several plugins of APISIX have under the same names.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct ServiceSettings {
+    /// Whether the certificate of the service is verified.
+    #[serde(default = "yes")]
+    ssl_verify: bool,
+    /// Whether connections to the service are reused.
+    #[serde(default = "yes")]
+    keepalive: bool,
+    /// Idle timeout of connections to the service in milliseconds.
+    #[serde(default = "keepalive_ms")]
+    #[schemars(range(min = 1000))]
+    keepalive_timeout: u64,
+    /// Most idle connections to the service in each worker.
+    #[serde(default = "keepalive_pool")]
+    #[schemars(range(min = 1))]
+    keepalive_pool: u64,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn keepalive_ms() -> u64 {
+    60_000
+}
+
+fn keepalive_pool() -> u64 {
+    5
+}
+
+impl ServiceSettings {
+    /// The connection of `plugin` with these settings.
+    pub(crate) fn connection(&self, plugin: &'static str, timeout_ms: u64) -> ServiceConnection {
+        ServiceConnection::new(plugin, timeout_ms, self.ssl_verify).keepalive(
+            self.keepalive,
+            self.keepalive_timeout,
+            self.keepalive_pool,
+        )
+    }
+
+    /// Whether the certificate of the service is verified.
+    pub(crate) fn verifies(&self) -> bool {
+        self.ssl_verify
     }
 }
 

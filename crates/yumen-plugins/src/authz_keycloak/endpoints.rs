@@ -11,7 +11,7 @@ use yumen_plugin::{
 
 use super::AuthzKeycloak;
 use super::settings::KeycloakSettings;
-use crate::service::{ServiceConnection, ServiceTarget, ServiceUrl};
+use crate::service::{ServiceTarget, ServiceUrl};
 
 /// Largest discovery document in bytes.
 const DISCOVERY_BYTES_MAX: usize = 64 * 1024;
@@ -53,15 +53,12 @@ impl KeycloakEndpoints {
         config: &KeycloakSettings,
         setup: &PluginBuildContext<'_>,
     ) -> Result<KeycloakEndpoints, InvalidSettings> {
-        let how = ServiceConnection::new(AuthzKeycloak::NAME, config.timeout, config.ssl_verify).keepalive(
-            config.keepalive,
-            config.keepalive_timeout,
-            config.keepalive_pool,
-        );
-        let discovery = config.discovery.as_deref();
+        let how = config.service.connection(AuthzKeycloak::NAME, config.timeout);
+        let provider = &config.provider;
+        let discovery = provider.discovery.as_deref();
         discovery.map(|url| ServiceUrl::parse("discovery", url)).transpose()?;
-        let lacks_one = config.token_endpoint.is_none()
-            || config.lazy_load_paths && config.resource_registration_endpoint.is_none();
+        let lacks_one = provider.token_endpoint.is_none()
+            || config.lazy_load_paths && provider.resource_registration_endpoint.is_none();
         let discovered = discovery.filter(|_| lacks_one).and_then(|url| fetch(config, url, setup));
         let of = |path: &'static str, set: &Option<String>, found: Option<&String>| match (set, found) {
             (Some(url), _) => ServiceTarget::of_setting(path, url, &how, setup.objects).map(Some),
@@ -75,16 +72,16 @@ impl KeycloakEndpoints {
         let token = discovered.and_then(|document| document.token_endpoint.as_ref());
         let registration = discovered.and_then(|document| document.resource_registration_endpoint.as_ref());
         Ok(KeycloakEndpoints {
-            token: of("token_endpoint", &config.token_endpoint, token)?,
+            token: of("token_endpoint", &provider.token_endpoint, token)?,
             resource_registration: match config.lazy_load_paths {
                 true => of(
                     "resource_registration_endpoint",
-                    &config.resource_registration_endpoint,
+                    &provider.resource_registration_endpoint,
                     registration,
                 )?,
                 false => None,
             },
-            discovery: config.discovery.clone(),
+            discovery: provider.discovery.clone(),
         })
     }
 
@@ -110,7 +107,7 @@ fn fetch(
     let source = HttpFetch {
         url: url.to_owned(),
         fields: Vec::new(),
-        verify: config.ssl_verify,
+        verify: config.service.verifies(),
         ca_pem: None,
         proxy: None,
         timeout_ms: config.timeout,
@@ -119,7 +116,7 @@ fn fetch(
         source: FetchSource::Http(Box::new(source)),
         format: UMA_CONFIGURATION,
         delivery: FetchDelivery::Rebuild,
-        refresh: FetchRefresh { interval_s: config.cache_ttl_seconds },
+        refresh: FetchRefresh { interval_s: config.provider.cache_ttl_seconds },
     };
     setup.objects?.fetch(request).load()?.downcast().ok()
 }

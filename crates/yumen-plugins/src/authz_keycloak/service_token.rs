@@ -103,7 +103,7 @@ impl ServiceTokenCache {
 
 impl ClientGrant<'_> {
     async fn request(&self, grant: &[(&str, &str)], host: &dyn PluginHost) -> Result<ServiceToken, String> {
-        let config = self.config;
+        let (config, lifetimes) = (self.config, &self.config.lifetimes);
         let mut form = grant.to_vec();
         form.push(("client_id", &config.client_id));
         form.extend(config.client_secret.as_deref().map(|secret| ("client_secret", secret)));
@@ -124,14 +124,14 @@ impl ClientGrant<'_> {
         Ok(ServiceToken {
             access_until_s: end(
                 document.expires_in,
-                config.access_token_expires_in,
-                config.access_token_expires_leeway,
+                lifetimes.access_token_expires_in,
+                lifetimes.access_token_expires_leeway,
             ),
             refresh: document.refresh_token.map(|token| {
                 let until_s = end(
                     document.refresh_expires_in,
-                    config.refresh_token_expires_in,
-                    config.refresh_token_expires_leeway,
+                    lifetimes.refresh_token_expires_in,
+                    lifetimes.refresh_token_expires_leeway,
                 );
                 (token, until_s)
             }),

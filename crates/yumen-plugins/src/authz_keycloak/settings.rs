@@ -3,6 +3,8 @@
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
+use crate::service::ServiceSettings;
+
 /// The grant of permissions (UMA 2.0 Grant §3.3.1).
 pub(super) const UMA_TICKET: &str = "urn:ietf:params:oauth:grant-type:uma-ticket";
 
@@ -22,16 +24,8 @@ pub(super) const UMA_TICKET: &str = "urn:ietf:params:oauth:grant-type:uma-ticket
     "encrypt_fields" = ["client_secret"],
 ))]
 pub(crate) struct KeycloakSettings {
-    /// URL of the discovery document, such as
-    /// `https://keycloak/realms/shop/.well-known/uma2-configuration`. It names the endpoints that are not set here.
-    #[schemars(length(min = 1, max = 4096))]
-    pub(super) discovery: Option<String>,
-    /// URL of the token endpoint.
-    #[schemars(length(min = 1, max = 4096))]
-    pub(super) token_endpoint: Option<String>,
-    /// URL of the resource registration endpoint.
-    #[schemars(length(min = 1, max = 4096))]
-    pub(super) resource_registration_endpoint: Option<String>,
+    #[serde(flatten)]
+    pub(super) provider: KeycloakProviderSettings,
     /// Client id of the resource server.
     #[schemars(length(min = 1, max = 100))]
     pub(super) client_id: String,
@@ -62,6 +56,44 @@ pub(crate) struct KeycloakSettings {
     #[serde(default = "timeout_ms")]
     #[schemars(range(min = 1000))]
     pub(super) timeout: u64,
+    #[serde(flatten)]
+    pub(super) lifetimes: TokenLifetimeSettings,
+    #[serde(flatten)]
+    pub(super) service: ServiceSettings,
+    /// URL to which denied requests are redirected with 307, instead of a 403.
+    #[schemars(length(min = 1, max = 2048))]
+    pub(super) access_denied_redirect_uri: Option<String>,
+    /// Path and query of requests whose form with `username` and `password` is answered with a token.
+    #[schemars(length(min = 1, max = 4096))]
+    pub(super) password_grant_token_generation_incoming_uri: Option<String>,
+    /// Largest body of such a request in bytes.
+    #[serde(default = "body_bytes_max")]
+    #[schemars(range(min = 1))]
+    pub(super) max_req_body_size: usize,
+}
+
+/// The URLs of Keycloak.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct KeycloakProviderSettings {
+    /// URL of the discovery document, such as
+    /// `https://keycloak/realms/shop/.well-known/uma2-configuration`. It names the endpoints that are not set here.
+    #[schemars(length(min = 1, max = 4096))]
+    pub(super) discovery: Option<String>,
+    /// URL of the token endpoint.
+    #[schemars(length(min = 1, max = 4096))]
+    pub(super) token_endpoint: Option<String>,
+    /// URL of the resource registration endpoint.
+    #[schemars(length(min = 1, max = 4096))]
+    pub(super) resource_registration_endpoint: Option<String>,
+    /// Interval at which the discovery document is fetched, in seconds.
+    #[serde(default = "cache_ttl_s")]
+    #[schemars(range(min = 1))]
+    pub(super) cache_ttl_seconds: u32,
+}
+
+/// Lifetimes of the tokens by which the gateway looks up resources.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct TokenLifetimeSettings {
     /// Lifetime of an access token in seconds, if Keycloak does not send one.
     #[serde(default = "access_token_s")]
     #[schemars(range(min = 1))]
@@ -76,34 +108,6 @@ pub(crate) struct KeycloakSettings {
     /// Time before the end of a refresh token at which it is used no more, in seconds.
     #[serde(default)]
     pub(super) refresh_token_expires_leeway: u64,
-    /// Whether the certificate of Keycloak is verified.
-    #[serde(default = "yes")]
-    pub(super) ssl_verify: bool,
-    /// Interval at which the discovery document is fetched, in seconds.
-    #[serde(default = "cache_ttl_s")]
-    #[schemars(range(min = 1))]
-    pub(super) cache_ttl_seconds: u32,
-    /// Whether connections to Keycloak are reused.
-    #[serde(default = "yes")]
-    pub(super) keepalive: bool,
-    /// Idle timeout of connections to Keycloak in milliseconds.
-    #[serde(default = "keepalive_ms")]
-    #[schemars(range(min = 1000))]
-    pub(super) keepalive_timeout: u64,
-    /// Most idle connections to Keycloak in each worker.
-    #[serde(default = "keepalive_pool")]
-    #[schemars(range(min = 1))]
-    pub(super) keepalive_pool: u64,
-    /// URL to which denied requests are redirected with 307, instead of a 403.
-    #[schemars(length(min = 1, max = 2048))]
-    pub(super) access_denied_redirect_uri: Option<String>,
-    /// Path and query of requests whose form with `username` and `password` is answered with a token.
-    #[schemars(length(min = 1, max = 4096))]
-    pub(super) password_grant_token_generation_incoming_uri: Option<String>,
-    /// Largest body of such a request in bytes.
-    #[serde(default = "body_bytes_max")]
-    #[schemars(range(min = 1))]
-    pub(super) max_req_body_size: usize,
 }
 
 /// Effect of a request without permissions.
@@ -127,10 +131,6 @@ fn uma_ticket() -> String {
     UMA_TICKET.to_owned()
 }
 
-fn yes() -> bool {
-    true
-}
-
 fn timeout_ms() -> u64 {
     3000
 }
@@ -145,14 +145,6 @@ fn refresh_token_s() -> u64 {
 
 fn cache_ttl_s() -> u32 {
     86_400
-}
-
-fn keepalive_ms() -> u64 {
-    60_000
-}
-
-fn keepalive_pool() -> u64 {
-    5
 }
 
 fn body_bytes_max() -> usize {

@@ -5,10 +5,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use yumen_plugin::Exchange;
 
+use crate::code_login::{is_local_target, return_target};
+
 /// Time for a login in seconds.
 const LOGIN_S: u64 = 600;
-/// Longest request that is remembered; a longer one continues at `/`.
-const TARGET_BYTES_MAX: usize = 2048;
 
 pub(super) struct LoginStateCookie;
 
@@ -17,9 +17,7 @@ impl LoginStateCookie {
 
     /// The value for a login that begins with this request.
     pub(super) fn write(ex: &Exchange<'_>, secret: &str) -> String {
-        let target = ex.request.request_uri();
-        let target: &[u8] = if is_local(&target) { &target } else { b"/" };
-        let signed = format!("{}.{}", URL_SAFE_NO_PAD.encode(target), ex.now.unix_s() + LOGIN_S);
+        let signed = format!("{}.{}", URL_SAFE_NO_PAD.encode(return_target(ex)), ex.now.unix_s() + LOGIN_S);
         let signature = hmac::sign(&key(secret), signed.as_bytes());
         format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
     }
@@ -35,19 +33,11 @@ impl LoginStateCookie {
             return None;
         }
         let target = URL_SAFE_NO_PAD.decode(target).ok()?;
-        String::from_utf8(target).ok().filter(|target| is_local(target.as_bytes()))
+        String::from_utf8(target).ok().filter(|target| is_local_target(target.as_bytes()))
     }
 }
 
 fn key(secret: &str) -> hmac::Key {
     // A use of its own, so that no other signature with the secret counts as a login.
     hmac::Key::new(hmac::HMAC_SHA256, format!("cas request uri {secret}").as_bytes())
-}
-
-/// Whether a browser takes the text as a path of this host: `//host` and `/\host` name other hosts.
-fn is_local(target: &[u8]) -> bool {
-    target.starts_with(b"/")
-        && !matches!(target.get(1), Some(b'/' | b'\\'))
-        && target.len() <= TARGET_BYTES_MAX
-        && target.iter().all(u8::is_ascii_graphic)
 }
