@@ -243,12 +243,14 @@ pub struct HealthChecks {
 }
 
 /// The protocol of an upstream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UpstreamProtocol {
     /// The scheme.
     pub scheme: UpstreamScheme,
     /// Whether requests go over HTTP/2.
     pub http2: bool,
+    /// The server behind the endpoints, which are proxies then.
+    pub tunnel: Option<Arc<UpstreamTunnel>>,
 }
 
 /// Retries of an attempt at another endpoint.
@@ -314,8 +316,6 @@ pub struct Upstream {
     pub keepalive: KeepaliveLimits,
     /// TLS.
     pub tls: EndpointTls,
-    /// The server behind the endpoints, which are proxies then.
-    pub tunnel: Option<Arc<UpstreamTunnel>>,
     /// Settings of L4 streams.
     pub streams: UpstreamStreamSettings,
     /// Active and passive checks.

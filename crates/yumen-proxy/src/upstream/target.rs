@@ -64,7 +64,7 @@ impl<'a> EndpointTarget<'a> {
             address: self.endpoint().addr,
             opening,
             // Without TLS, requests name their server themselves.
-            tunnel: self.upstream.tunnel.clone().filter(|_| self.tls_name.is_some()),
+            tunnel: self.upstream.protocol.tunnel.clone().filter(|_| self.tls_name.is_some()),
             handshake: handshake.transpose()?,
             timeout_ms: self.connect_ms,
         })

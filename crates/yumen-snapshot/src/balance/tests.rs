@@ -52,7 +52,6 @@ fn upstream(of: &[(u32, i32, bool)], balancer: impl Fn(&[Endpoint]) -> Balancer)
         streams: UpstreamStreamSettings::default(),
         keepalive: KeepaliveLimits { size: 1, idle_timeout_ms: 1, requests: 1 },
         tls: EndpointTls::default(),
-        tunnel: None,
         protection: None,
         checks: None,
         on_change: Default::default(),

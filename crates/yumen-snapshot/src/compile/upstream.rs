@@ -293,7 +293,7 @@ impl UpstreamBuilder<'_> {
             origin,
             // Assigned when the upstream is placed.
             slot: UpstreamSlotId(u32::MAX),
-            protocol: UpstreamProtocol { scheme, http2: is_http2(written) },
+            protocol: UpstreamProtocol { scheme, http2: is_http2(written), tunnel },
             endpoints,
             unresolved,
             selection: EndpointSelection { balancer, slow_start },
@@ -305,7 +305,6 @@ impl UpstreamBuilder<'_> {
             streams,
             checks,
             protection,
-            tunnel,
             on_change: written.on_change.map(on_change).unwrap_or_default(),
         })
     }

@@ -40,7 +40,9 @@ fn service_that_hangs_delays_few_requests_and_no_other_route() {
     responds.store(false, Ordering::Relaxed);
     let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     let mut held: Vec<Client> = (0..20).map(|_| Client::connect(gateway.http)).collect();
-    held.iter_mut().for_each(|client| drop(client.send(get("/guarded"))));
+    for client in &mut held {
+        client.send(get("/guarded"));
+    }
     eventually("all calls are in flight", 10, || gateway.metric(IN_FLIGHT) == 20.0);
     // The worker serves other routes meanwhile.
     for _ in 0..20 {
@@ -62,6 +64,51 @@ fn service_that_hangs_delays_few_requests_and_no_other_route() {
     responds.store(true, Ordering::Relaxed);
     eventually("the service is asked again", 10, || gateway.get("/guarded").status == 200);
     assert_eq!(gateway.get("/guarded").status, 200);
+}
+
+/// Begins a login with Casdoor and returns the path of its callback, and its cookie.
+fn begin_login(gateway: &Gateway, code: &str) -> (String, String) {
+    let login = gateway.get("/orders");
+    let location = login.field("location").expect("a redirect").to_owned();
+    let state = location.split("&state=").nth(1).and_then(|rest| rest.split('&').next()).unwrap();
+    let cookie = login.field("set-cookie").and_then(|line| line.split(';').next()).expect("a cookie");
+    (format!("/callback?code={code}&state={state}"), format!("Cookie: {cookie}\r\n"))
+}
+
+#[test]
+fn grant_is_sent_once_over_a_connection_of_its_own() {
+    let requests_by_peer = std::sync::Mutex::new(std::collections::HashMap::new());
+    let service = Upstream::start(move |request, stream| {
+        let peer = stream.peer_addr().unwrap();
+        let count = *requests_by_peer.lock().unwrap().entry(peer).and_modify(|n| *n += 1).or_insert(1);
+        let body = br#"{"access_token":"t","expires_in":60}"#;
+        match request.body.starts_with(b"code=cut&") {
+            true => {
+                let _ = std::io::Write::write_all(stream, b"HTTP/1.1 200 OK\r\nContent-Length: 90\r\n\r\n{");
+                false
+            }
+            // A kept connection closes at the second request.
+            false => count == 1 && !request.body.starts_with(b"code=lost&") && respond(stream, 200, "", body),
+        }
+    });
+    let casdoor = json!({
+        "endpoint_addr": format!("http://{}", service.address), "callback_url": "http://shop.test/callback",
+        "client_id": "shop", "client_secret": "s3cret",
+    });
+    let upstream = Upstream::text("x");
+    let gateway = Gateway::with(
+        &json!({ "routes": [
+            { "id": "1", "uri": "/*", "plugins": { "authz-casdoor": casdoor }, "upstream": upstream.alone() },
+        ]}),
+        &Options { workers: 1, ..Options::default() },
+    );
+    for (at, (code, status)) in
+        [("a", 302), ("b", 302), ("lost", 503), ("cut", 503), ("c", 302)].iter().enumerate()
+    {
+        let (path, cookie) = begin_login(&gateway, code);
+        assert_eq!(gateway.get_with(&path, &cookie).status, *status, "{code}");
+        assert_eq!(service.requests(), at + 1, "{code}");
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::runtime::timers::until;
 use crate::upstream::UpstreamClient;
 use crate::upstream::attempt::{Attempt, ResponseStarted};
 use crate::upstream::call_limit::CallEnd;
-use crate::upstream::subrequest::{ResponseBodyUse, Subrequest, SubrequestError};
+use crate::upstream::subrequest::{ConnectionReuse, ResponseBodyUse, Subrequest, SubrequestError};
 use crate::worker::Worker;
 
 /// Maximum number of endpoints tried for one subrequest.
@@ -82,7 +82,7 @@ async fn exchange(worker: &Worker, spec: SubrequestSpec) -> Result<SubrequestRes
     let subrequest = Subrequest {
         upstream: upstream.clone(),
         method: spec.method,
-        may_repeat: spec.may_repeat,
+        reuse: if spec.may_repeat { ConnectionReuse::Repeat } else { ConnectionReuse::Fresh },
         head,
         body: spec.body,
     };
@@ -128,7 +128,7 @@ async fn send<'r>(
 
 /// The proxy that forwards requests by their target in absolute form.
 fn http_proxy(upstream: &Upstream) -> Option<&UpstreamTunnel> {
-    upstream.tunnel.as_deref().filter(|_| !upstream.protocol.scheme.is_tls())
+    upstream.protocol.tunnel.as_deref().filter(|_| !upstream.protocol.scheme.is_tls())
 }
 
 fn head(spec: &SubrequestSpec, proxy: Option<&UpstreamTunnel>) -> Vec<u8> {

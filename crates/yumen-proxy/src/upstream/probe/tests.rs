@@ -125,7 +125,6 @@ fn upstream(origin: &str, endpoints: Vec<Endpoint>, checks: Option<HealthChecks>
         },
         keepalive: KeepaliveLimits { size: 1, idle_timeout_ms: 5000, requests: 1 },
         tls: EndpointTls::default(),
-        tunnel: None,
         protection: None,
         checks: checks.map(Arc::new),
         on_change: Default::default(),

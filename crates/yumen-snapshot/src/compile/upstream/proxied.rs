@@ -1,8 +1,7 @@
 //! Upstreams whose endpoints are reached through a forward proxy.
 
-use serde_json::json;
 use yumen_config::InvalidSettings;
-use yumen_config::resource::{UpstreamSpec, decode_value};
+use yumen_config::resource::UpstreamSpec;
 use yumen_plugin::OutboundProxy;
 
 use crate::upstream::UpstreamTunnel;
@@ -13,28 +12,28 @@ pub(in crate::compile) fn through_proxy(
     proxy: &OutboundProxy,
 ) -> Result<(UpstreamSpec, UpstreamTunnel), InvalidSettings> {
     let unsupported = || InvalidSettings::at("", "a proxy requires an upstream with one node");
-    let mut text = serde_json::to_value(written).map_err(|_| unsupported())?;
-    let (host, port) = match text["nodes"].as_array().map(Vec::as_slice) {
-        Some([node]) => (node["host"].as_str().map(str::to_owned), node["port"].as_u64()),
-        _ => return Err(unsupported()),
+    let mut through = written.clone();
+    let Some([node]) = through.nodes.as_mut().map(|nodes| &mut nodes.0[..]) else {
+        return Err(unsupported());
     };
-    let (Some(host), Some(port)) = (host, port) else { return Err(unsupported()) };
-    text["nodes"] = json!([{ "host": proxy.host, "port": proxy.port, "weight": 1 }]);
-    if let Some(tls) = text.get_mut("tls").filter(|tls| tls.is_object())
-        && tls.get("server_name").is_none_or(serde_json::Value::is_null)
-    {
+    let host = std::mem::replace(&mut node.host, proxy.host.clone());
+    let port = std::mem::replace(&mut node.port, proxy.port);
+    if let Some(tls) = through.tls.as_mut().filter(|tls| tls.server_name.is_none()) {
         // The certificate is that of the server, not of the proxy.
-        tls["server_name"] = json!(host.trim_matches(['[', ']']));
+        tls.server_name = Some(host.trim_matches(['[', ']']).to_owned());
     }
     let tunnel = UpstreamTunnel {
         authority: format!("{host}:{port}").into(),
         authorization: proxy.authorization.as_deref().map(Box::from),
     };
-    Ok((decode_value(text)?, tunnel))
+    Ok((through, tunnel))
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+    use yumen_config::resource::decode_value;
+
     use super::*;
 
     fn proxy() -> OutboundProxy {
