@@ -133,6 +133,7 @@ impl AuthRequest {
         }
         SubrequestSpec {
             upstream: slot,
+            plugin: "auth-request",
             method: self.method.unwrap_or(Method::Get),
             target: String::from_utf8_lossy(&target).into_owned(),
             authority: String::from_utf8_lossy(&authority).into_owned(),

@@ -148,6 +148,7 @@ impl ExternalAuth {
         let target = String::from_utf8_lossy(ex.request.upstream_target());
         SubrequestSpec {
             upstream: slot,
+            plugin: "external-auth",
             method: ex.request.method(),
             target: format!("{prefix}{target}"),
             authority: String::from_utf8_lossy(ex.request.authority()).into_owned(),

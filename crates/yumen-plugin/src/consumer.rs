@@ -15,6 +15,8 @@ pub struct Consumer {
     pub custom_id: Option<Box<str>>,
     /// Its labels.
     pub labels: Box<[(Box<str>, Box<str>)]>,
+    /// The consumer as written, as JSON; shared with the compiler.
+    pub written: Option<Arc<str>>,
     /// Plugins of the consumer and, for other names, of its group, without authentication. Sorted by
     /// priority, highest first.
     pub plugins: Box<[Arc<PluginInstance>]>,

@@ -68,6 +68,8 @@ pub trait PluginFactory: Plugin + Sized {
     const VERSION: &'static str = "0.1";
     /// Role, which decides about a route whose plugin cannot run.
     const ROLE: AccessRole = AccessRole::Ordinary;
+    /// Whether the plugin identifies the client without credentials in consumers, so that `multi-auth` may contain it.
+    const AUTHENTICATES: bool = false;
     /// Whether an instance on the route suppresses that of a global rule.
     const PREFERS_ROUTE: bool = false;
     /// The supported traffic.
@@ -96,6 +98,7 @@ pub trait ConsumerAuth: PluginFactory {
 }
 
 /// The environment in which a plugin is built.
+#[derive(Clone, Copy)]
 pub struct PluginBuildContext<'a> {
     /// Carried state, such as counters.
     pub carry: &'a Carry,
@@ -122,7 +125,9 @@ pub trait NestedPlugins {
 /// The reason why a nested plugin was not built.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NestedPluginFault {
-    /// No plugin has the name, or this version does not run it.
+    /// No plugin has the name.
+    Unknown,
+    /// This version does not run the plugin.
     Unavailable,
     /// The plugin does not identify consumers.
     NotAuthentication,
@@ -176,6 +181,8 @@ pub struct PluginKind {
     pub role: AccessRole,
     /// Whether an instance on the route suppresses that of a global rule.
     pub prefers_route: bool,
+    /// Whether `multi-auth` may contain the plugin.
+    pub may_nest: bool,
     /// The supported traffic.
     pub serves: ServedTraffic,
     /// Consumer settings, for authentication plugins.
@@ -195,6 +202,7 @@ impl PluginKind {
             version: T::VERSION,
             role: T::ROLE,
             prefers_route: T::PREFERS_ROUTE,
+            may_nest: T::AUTHENTICATES || matches!(T::ROLE, AccessRole::Authentication),
             serves: T::SERVES,
             consumer: None,
             schema: schema::of::<T::Config>,

@@ -20,6 +20,7 @@ pub mod objects;
 pub mod offload;
 pub mod outcome;
 pub mod pattern;
+mod per_worker;
 pub mod plugin;
 pub mod proto;
 pub mod real_ip;
@@ -68,6 +69,7 @@ pub use pattern::{
     BacktrackBudget, BacktrackLimitExceeded, PatternCase, PatternOptions, PatternSyntax, PatternUnit,
     RegexPattern,
 };
+pub use per_worker::PerWorker;
 pub use plugin::{BodyChunk, DryRunResult, PhaseSet, Plugin, PrereadStep, Step};
 pub use response::LocalResponse;
 pub use sink::{

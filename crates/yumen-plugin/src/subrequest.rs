@@ -9,6 +9,8 @@ use yumen_http::{Fields, Method};
 pub struct SubrequestSpec {
     /// Slot of the upstream.
     pub upstream: u32,
+    /// Name of the caller in metrics.
+    pub plugin: &'static str,
     /// The method.
     pub method: Method,
     /// Path and query.

@@ -4,16 +4,14 @@
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
-use serde_json::json;
-use yumen_config::resource::{UpstreamSpec, decode_value};
 use yumen_config::schema::InvalidSettings;
-use yumen_config::url;
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{
     AccessRole, DryRunResult, Exchange, Fields, LocalResponse, Method, PhaseSet, Plugin, PluginBuildContext,
-    PluginFactory, Step, SubrequestFault, SubrequestResponse, SubrequestSpec, UpstreamSlot,
+    PluginFactory, Step, SubrequestFault, SubrequestResponse, SubrequestSpec,
 };
 
+use crate::service::{ServiceConnection, ServiceTarget, is_of_connection};
 use crate::text::{HeaderEntries, TextTemplate, is_field_name, warn_of_message_fields};
 use crate::traces;
 
@@ -120,10 +118,7 @@ fn extra_schema(_: &mut SchemaGenerator) -> Schema {
 
 /// The compiled settings.
 pub(crate) struct ForwardAuth {
-    upstream: UpstreamSlot,
-    uri: String,
-    authority: String,
-    target: String,
+    service: ServiceTarget,
     /// The `Host` of the subrequest if it differs from the authority.
     host: Option<TextTemplate>,
     extra: Vec<(String, TextTemplate)>,
@@ -140,15 +135,12 @@ impl PluginFactory for ForwardAuth {
         mut config: ForwardAuthSettings,
         setup: &PluginBuildContext<'_>,
     ) -> Result<Self, InvalidSettings> {
-        let url = AuthServiceUrl::parse(&config.uri)?;
-        let written = upstream(&url, &config)?;
-        let upstream = match setup.objects {
-            // The settings are only validated, so no upstream is needed.
-            None => UpstreamSlot::default(),
-            Some(objects) => objects
-                .inline_upstream("uri", written)
-                .map_err(|refused| InvalidSettings::at("uri", refused.message))?,
-        };
+        let how = ServiceConnection::new(Self::NAME, config.timeout, config.ssl_verify).keepalive(
+            config.keepalive,
+            config.keepalive_timeout,
+            config.keepalive_pool,
+        );
+        let service = ServiceTarget::of_setting("uri", &config.uri, &how, setup.objects)?;
         let extra = config.extra_headers.take().unwrap_or_default().0;
         let lists = [
             ("request_headers", &config.request_headers),
@@ -168,10 +160,7 @@ impl PluginFactory for ForwardAuth {
         let (host, extra): (Vec<_>, Vec<_>) =
             extra.into_iter().map(text).partition(|(name, _)| name.eq_ignore_ascii_case("host"));
         Ok(ForwardAuth {
-            upstream,
-            authority: url.authority.to_owned(),
-            target: url.target,
-            uri: config.uri.clone(),
+            service,
             host: host.into_iter().next().map(|(_, text)| text),
             extra: extra.into_iter().filter(|(name, _)| !is_of_connection(name)).collect(),
             config,
@@ -179,83 +168,18 @@ impl PluginFactory for ForwardAuth {
     }
 }
 
-/// The components of the service URL.
-struct AuthServiceUrl<'a> {
-    is_https: bool,
-    authority: &'a str,
-    host: &'a str,
-    port: u16,
-    target: String,
-}
-
-impl AuthServiceUrl<'_> {
-    fn parse(uri: &str) -> Result<AuthServiceUrl<'_>, InvalidSettings> {
-        // The message does not repeat the URL: it may contain a password, and problems have more readers than
-        // settings.
-        let refused =
-            || InvalidSettings::at("uri", "not an http or https URL such as http://127.0.0.1:9000/check");
-        let (scheme, rest) = uri.split_once("://").ok_or_else(refused)?;
-        let is_https = match scheme.to_ascii_lowercase().as_str() {
-            "http" => false,
-            "https" => true,
-            _ => return Err(refused()),
-        };
-        let (authority, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
-        // In an IPv6 address in brackets, the last colon begins no port.
-        let (host, port) = match authority.rsplit_once(':') {
-            Some((host, port)) if !authority.ends_with(']') => (host, url::port(port).ok_or_else(refused)?),
-            _ => (authority, if is_https { 443 } else { 80 }),
-        };
-        let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#');
-        // Credentials in a URL are deprecated (RFC 9110 §4.2.4).
-        if authority.contains('@') {
-            return Err(InvalidSettings::at(
-                "uri",
-                "a URL that names a user is not taken; give `extra_headers` instead",
-            ));
-        }
-        if host.is_empty() || !is_plain(uri) {
-            return Err(refused());
-        }
-        // The origin form of a target begins with a slash (RFC 9112 §3.2.1).
-        let slash = if target.starts_with('/') { "" } else { "/" };
-        Ok(AuthServiceUrl { is_https, authority, host, port, target: format!("{slash}{target}") })
-    }
-}
-
-/// The inline upstream with the endpoint of the URL.
-fn upstream(url: &AuthServiceUrl<'_>, config: &ForwardAuthSettings) -> Result<UpstreamSpec, InvalidSettings> {
-    let mut written = json!({
-        "nodes": [{ "host": url.host, "port": url.port, "weight": 1 }],
-        "scheme": if url.is_https { "https" } else { "http" },
-        "keepalive_pool": {
-            "size": config.keepalive_pool,
-            "idle_timeout": config.keepalive_timeout as f64 / 1000.0,
-            "requests": 1000,
-        },
-    });
-    if url.is_https {
-        written["tls"] = json!({ "verify": config.ssl_verify });
-    }
-    decode_value(written).map_err(|refused| InvalidSettings::at("uri", refused.message))
-}
-
 impl ForwardAuth {
-    fn question(&self, slot: u32, ex: &Exchange<'_>) -> SubrequestSpec {
+    fn question(&self, ex: &Exchange<'_>) -> SubrequestSpec {
         let is_post = self.config.request_method == AuthRequestMethod::Post;
-        SubrequestSpec {
-            upstream: slot,
-            method: if is_post { Method::Post } else { Method::Get },
-            target: self.target.clone(),
-            authority: self.host(ex).unwrap_or_else(|| self.authority.clone()),
-            fields: self.fields(is_post, ex),
-            body: if is_post { ex.body.buffered.as_deref().unwrap_or_default().to_vec() } else { Vec::new() },
-            keeps: self.config.keepalive,
-            timeout_ms: self.config.timeout,
-            may_repeat: true,
-            response_bytes_max: SubrequestSpec::RESPONSE_BYTES_MAX,
-            in_flight_max: SubrequestSpec::IN_FLIGHT_MAX,
+        let mut question = self.service.request(if is_post { Method::Post } else { Method::Get });
+        if let Some(host) = self.host(ex) {
+            question.authority = host;
         }
+        question.fields = self.fields(is_post, ex);
+        if is_post {
+            question.body = ex.body.buffered.as_deref().unwrap_or_default().to_vec();
+        }
+        question
     }
 
     /// The `Host` from `extra_headers`, if its rendered value is a possible host.
@@ -361,13 +285,6 @@ impl ForwardAuth {
     }
 }
 
-/// Whether a field belongs to the connection or to the body framing, which the subrequest sets itself.
-fn is_of_connection(name: &str) -> bool {
-    let of_connection =
-        ["host", "connection", "content-length", "transfer-encoding", "upgrade", "te", "expect"];
-    of_connection.iter().any(|one| name.eq_ignore_ascii_case(one))
-}
-
 impl Plugin for ForwardAuth {
     fn phases(&self) -> PhaseSet {
         PhaseSet::ACCESS
@@ -378,16 +295,12 @@ impl Plugin for ForwardAuth {
         if is_post && ex.lacks_body(self.config.max_req_body_size) {
             return Step::NeedBody { bytes_max: self.config.max_req_body_size };
         }
-        let response = self.upstream.get().and_then(|slot| ex.host.send_subrequest(self.question(slot, ex)));
-        match response {
-            Some(response) => Step::Wait(Box::pin(self.wait(ex, response))),
-            // Without an endpoint, `allow_degradation` decides as after a failed subrequest.
-            None => self.apply_response(ex, Err(SubrequestFault::NoEndpoint)),
-        }
+        let response = self.service.send(ex.host, self.question(ex));
+        Step::Wait(Box::pin(self.wait(ex, response)))
     }
 
     fn dry_run(&self, _: PhaseSet, _: &mut Exchange<'_>) -> DryRunResult {
-        DryRunResult::Note(format!("depends on the response of {}", self.uri).into())
+        DryRunResult::Note(format!("depends on the response of {}", self.service.describe()).into())
     }
 }
 

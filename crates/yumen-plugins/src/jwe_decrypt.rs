@@ -1,6 +1,6 @@
 //! `jwe-decrypt`: decrypts a token (JWE, RFC 7516) in a field and forwards its text.
 
-use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::aead::{AES_256_GCM, LessSafeKey, UnboundKey};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -11,6 +11,7 @@ use yumen_plugin::{
     PluginFactory, Step,
 };
 
+use crate::jose::jwe::JweToken;
 use crate::text::is_field_name;
 
 #[cfg(test)]
@@ -118,53 +119,6 @@ impl ConsumerAuth for JweDecrypt {
     }
 }
 
-/// The members of the protected header that are read.
-#[derive(Deserialize)]
-struct JweHeader {
-    alg: String,
-    enc: String,
-    kid: Option<String>,
-}
-
-/// The parts of the compact form (RFC 7516 §7.1).
-struct JweToken<'t> {
-    header: JweHeader,
-    /// The protected header as written, which is authenticated.
-    written_header: &'t str,
-    nonce: [u8; 12],
-    /// Ciphertext and tag.
-    sealed: Vec<u8>,
-}
-
-impl JweToken<'_> {
-    /// Reads a token with direct encryption by A256GCM, the one form that the plugin decrypts.
-    fn read(token: &[u8]) -> Option<JweToken<'_>> {
-        let token = std::str::from_utf8(token).ok()?;
-        let mut parts = token.split('.');
-        let [header, key, nonce, text, tag] = [(); 5].map(|()| parts.next());
-        let (written_header, key) = (header?, key?);
-        if parts.next().is_some() || !key.is_empty() {
-            return None;
-        }
-        let decode = |part: Option<&str>| URL_SAFE_NO_PAD.decode(part?).ok();
-        let header: JweHeader = serde_json::from_slice(&decode(header)?).ok()?;
-        if header.alg != "dir" || header.enc != "A256GCM" {
-            return None;
-        }
-        let tag = decode(tag).filter(|tag| tag.len() == AES_256_GCM.tag_len())?;
-        let sealed = [decode(text)?, tag].concat();
-        Some(JweToken { header, written_header, nonce: decode(nonce)?.try_into().ok()?, sealed })
-    }
-
-    fn decrypt(self, cipher: &LessSafeKey) -> Option<Vec<u8>> {
-        let (nonce, aad) = (Nonce::assume_unique_for_key(self.nonce), Aad::from(self.written_header));
-        let mut text = self.sealed;
-        let length = cipher.open_in_place(nonce, aad, &mut text).ok()?.len();
-        text.truncate(length);
-        Some(text)
-    }
-}
-
 impl JweDecrypt {
     /// The text of the token; `None` if there is no token and none is required.
     fn text(&self, ex: &Exchange<'_>) -> Result<Option<Vec<u8>>, LocalResponse> {
@@ -178,7 +132,7 @@ impl JweDecrypt {
         let is_bearer = value.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer "));
         let token = JweToken::read(if is_bearer { &value[7..] } else { value });
         let token = token.ok_or_else(|| refuse("JWE token invalid"))?;
-        let kid = token.header.kid.as_deref().ok_or_else(|| refuse("missing kid in JWE token"))?;
+        let kid = token.key_id().ok_or_else(|| refuse("missing kid in JWE token"))?;
         let identity = ex.consumers.find(Self::NAME, kid.as_bytes());
         let credential = identity.and_then(|identity| identity.auth.downcast_ref::<JweCredential>());
         let credential = credential.ok_or_else(|| refuse("invalid kid in JWE token"))?;

@@ -12,8 +12,9 @@ use yumen_plugin::{
 };
 
 use crate::auth::{identify_anonymous, refuse};
+use crate::jose::JoseToken;
 use crate::query::{QueryArgument, argument, remove_argument};
-use keys::{JwtCredential, JwtToken};
+use keys::JwtCredential;
 
 /// Settings of `jwt-auth`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -109,7 +110,7 @@ impl JwtAuth {
         const UNVERIFIED: &str = "failed to verify jwt";
         const UNKNOWN: &str = "Invalid user key in JWT token";
         let text = self.take_token(ex).ok_or("Missing JWT token in request")?;
-        let token = JwtToken::read(&text).ok_or("JWT token invalid")?;
+        let token = JoseToken::read(&text).ok_or("JWT token invalid")?;
         // The claim only selects the key; nothing in the token is trusted before its signature is verified.
         // The signature covers the header too (RFC 7515 §5.1).
         let name = &self.config.key_claim_name;
@@ -124,7 +125,7 @@ impl JwtAuth {
         Ok(identity)
     }
 
-    fn is_in_time(&self, token: &JwtToken<'_>, credential: &JwtCredential, now_s: f64) -> bool {
+    fn is_in_time(&self, token: &JoseToken<'_>, credential: &JwtCredential, now_s: f64) -> bool {
         let grace_s = credential.grace_s() as f64;
         let number = |name: &str| token.claims.get(name).map(Value::as_f64);
         let is_met = |claim: &TimeClaim| match claim {

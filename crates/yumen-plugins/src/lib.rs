@@ -11,10 +11,14 @@ pub mod adaptive_concurrency;
 mod api_breaker;
 mod attach_consumer_label;
 mod auth;
+mod authz_casdoor;
+mod authz_keycloak;
 mod basic_auth;
 mod brotli;
+mod cas_auth;
 mod clickhouse_logger;
 mod client_control;
+mod code_login;
 mod compression;
 mod consumer_restriction;
 mod cors;
@@ -24,9 +28,11 @@ mod datadog;
 mod deadline;
 mod decoding;
 mod degraphql;
+mod dingtalk_auth;
 mod edits;
 mod elasticsearch_logger;
 mod fault_injection;
+mod feishu_auth;
 mod file_logger;
 mod forward_auth;
 mod grpc_transcode;
@@ -36,6 +42,7 @@ mod hmac_auth;
 mod http_logger;
 pub mod inactive;
 mod ip_restriction;
+mod jose;
 mod jwe_decrypt;
 mod jwt_auth;
 mod key_auth;
@@ -49,6 +56,9 @@ mod loggly;
 mod loki_logger;
 mod mocking;
 mod mqtt_proxy;
+mod multi_auth;
+mod opa;
+mod openid_connect;
 mod opentelemetry;
 mod pattern;
 pub mod prometheus;
@@ -58,11 +68,14 @@ mod proxy_mirror;
 mod proxy_rewrite;
 mod query;
 mod real_ip;
+mod recent_texts;
 mod redirect;
 mod referer_restriction;
 mod request_id;
 mod request_validation;
 mod response_rewrite;
+mod service;
+mod session;
 mod sink_url;
 mod skywalking;
 mod skywalking_logger;
@@ -97,8 +110,11 @@ pub const BUILTIN: &[PluginKind] = &[
     PluginKind::of::<adaptive_concurrency::AdaptiveConcurrency>(),
     PluginKind::of::<api_breaker::ApiBreaker>(),
     PluginKind::of::<attach_consumer_label::AttachConsumerLabel>(),
+    PluginKind::of::<authz_casdoor::AuthzCasdoor>(),
+    PluginKind::of::<authz_keycloak::AuthzKeycloak>(),
     PluginKind::of_auth::<basic_auth::BasicAuth>(),
     PluginKind::of::<brotli::Brotli>(),
+    PluginKind::of::<cas_auth::CasAuth>(),
     PluginKind::of::<LoggerPlugin<clickhouse_logger::ClickhouseLogger>>().with_metadata::<LoggerMetadata>(),
     PluginKind::of::<client_control::ClientControl>(),
     PluginKind::of::<consumer_restriction::ConsumerRestriction>(),
@@ -108,9 +124,11 @@ pub const BUILTIN: &[PluginKind] = &[
     PluginKind::of::<LoggerPlugin<datadog::DatadogLogger>>().with_metadata::<datadog::DatadogMetadata>(),
     PluginKind::of::<deadline::DeadlinePlugin>(),
     PluginKind::of::<degraphql::Degraphql>(),
+    PluginKind::of::<dingtalk_auth::DingtalkAuth>(),
     PluginKind::of::<LoggerPlugin<elasticsearch_logger::ElasticsearchLogger>>()
         .with_metadata::<LoggerMetadata>(),
     PluginKind::of::<fault_injection::FaultInjection>(),
+    PluginKind::of::<feishu_auth::FeishuAuth>(),
     PluginKind::of::<LoggerPlugin<file_logger::FileLogger>>()
         .with_metadata::<file_logger::FileLoggerMetadata>(),
     PluginKind::of::<forward_auth::ForwardAuth>(),
@@ -130,6 +148,9 @@ pub const BUILTIN: &[PluginKind] = &[
     PluginKind::of::<LoggerPlugin<loki_logger::LokiLogger>>().with_metadata::<LoggerMetadata>(),
     PluginKind::of::<mocking::Mocking>(),
     PluginKind::of::<mqtt_proxy::MqttProxy>(),
+    PluginKind::of::<multi_auth::MultiAuth>(),
+    PluginKind::of::<opa::OpaPlugin>(),
+    PluginKind::of::<openid_connect::OpenidConnect>(),
     PluginKind::of::<opentelemetry::OpenTelemetry>().with_metadata::<opentelemetry::OpenTelemetryMetadata>(),
     PluginKind::of::<prometheus::Prometheus>().with_metadata::<prometheus::PrometheusMetadata>(),
     PluginKind::of::<proxy_buffering::ProxyBuffering>(),

@@ -2,6 +2,7 @@
 //! moves the clock.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,18 +10,48 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use serde_json::Value;
+use yumen_config::resource::UpstreamSpec;
 use yumen_config::schema::InvalidSettings;
 use yumen_http::{HeadLimits, Method, ParsedHead, parse};
 use yumen_plugin::kind::NodeFacts;
 use yumen_plugin::plugin::LocalFuture;
+use yumen_plugin::proto::ProtoDescriptors;
 use yumen_plugin::sink::SinkReceiver;
 use yumen_plugin::{
     BodyChunk, Carry, ClientInfo, Consumer, ConsumerIdentity, ConsumerIndex, Exchange, ExchangeOutcome,
     Fields, LocalResponse, LogPreparation, Now, ObjectLookup, PhaseSet, Plugin, PluginBuildContext,
     PluginHost, PluginRegistry, RequestHead, ResponseBodyPhase, ResponseHead, ResponseHeadPhase, RouteInfo,
     SharedOutbound, SinkBatch, SinkHandle, SinkRegistry, SinkRequest, Step, SubrequestFault,
-    SubrequestResponse, SubrequestSpec, UpstreamRequestPhase,
+    SubrequestResponse, SubrequestSpec, UpstreamRequestPhase, UpstreamSlot,
 };
+
+/// Assigns slot 7 to every inline upstream.
+pub(crate) struct InlineUpstreams;
+
+impl ObjectLookup for InlineUpstreams {
+    fn proto(&self, _: &str) -> Option<Arc<ProtoDescriptors>> {
+        None
+    }
+
+    fn upstream(&self, _: &str) -> Option<UpstreamSlot> {
+        None
+    }
+
+    fn inline_upstream(&self, _: &str, _: UpstreamSpec) -> Result<UpstreamSlot, InvalidSettings> {
+        Ok(UpstreamSlot::known(7))
+    }
+}
+
+/// A response to a subrequest.
+pub(crate) fn service_response(
+    status: u16,
+    fields: &[(&str, &str)],
+    body: &str,
+) -> Result<SubrequestResponse, SubrequestFault> {
+    let mut all = Fields::default();
+    fields.iter().for_each(|(name, value)| all.add(name, value.as_bytes()));
+    Ok(SubrequestResponse { status, fields: all, body: Some(body.into()), ..SubrequestResponse::default() })
+}
 
 /// A worker with a clock that only the test and sleeps move.
 #[derive(Default)]
@@ -32,6 +63,8 @@ pub(crate) struct ManualHost {
     pub(crate) outbound: Option<SharedOutbound>,
     /// The response to subrequests, and the subrequests that were made.
     pub(crate) answer: Option<Result<SubrequestResponse, SubrequestFault>>,
+    /// Responses to the first subrequests, before `answer`.
+    pub(crate) answers: RefCell<VecDeque<Result<SubrequestResponse, SubrequestFault>>>,
     pub(crate) subrequests: RefCell<Vec<SubrequestSpec>>,
 }
 
@@ -109,7 +142,7 @@ impl PluginHost for ManualHost {
         question: SubrequestSpec,
     ) -> Option<LocalFuture<'static, Result<SubrequestResponse, SubrequestFault>>> {
         self.subrequests.borrow_mut().push(question);
-        let answer = self.answer.clone()?;
+        let answer = self.answers.borrow_mut().pop_front().or_else(|| self.answer.clone())?;
         Some(Box::pin(async { answer }))
     }
 }
@@ -213,6 +246,7 @@ impl PluginBench {
                 name: "r1".into(),
                 service_id: "s1".into(),
                 service_name: "svc".into(),
+                ..RouteInfo::default()
             },
             owner: "routes/1".to_owned(),
             metadata: None,
@@ -259,6 +293,7 @@ impl PluginBench {
             group_id: group_id.map(Into::into),
             custom_id: None,
             labels: Box::default(),
+            written: None,
             plugins: Box::default(),
             switched_off: Box::default(),
         });
@@ -274,6 +309,7 @@ impl PluginBench {
             group_id: None,
             custom_id: None,
             labels,
+            written: None,
             plugins: Box::default(),
             switched_off: Box::default(),
         }));

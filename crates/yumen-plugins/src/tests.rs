@@ -118,6 +118,35 @@ fn guard_cases() -> Vec<DryRunCase> {
         cases.push(DryRunCase { plugin, settings, requests })
     };
     add("adaptive-concurrency", json!({}), &["GET /a HTTP/1.1"]);
+    add(
+        "authz-casdoor",
+        json!({
+            "endpoint_addr": "http://door.test", "callback_url": "http://shop.test/cb", "client_id": "a",
+            "client_secret": "b",
+        }),
+        &["GET /a HTTP/1.1", "GET /cb?code=a&state=b HTTP/1.1"],
+    );
+    add(
+        "dingtalk-auth",
+        json!({"app_key": "a", "app_secret": "b", "secret": "01234567", "redirect_uri": "/login"}),
+        &["GET /a HTTP/1.1"],
+    );
+    add(
+        "feishu-auth",
+        json!({
+            "app_id": "a", "app_secret": "b", "secret": "01234567", "auth_redirect_uri": "http://a/cb",
+            "redirect_uri": "/login",
+        }),
+        &["GET /a HTTP/1.1"],
+    );
+    add(
+        "cas-auth",
+        json!({
+            "idp_uri": "http://cas.test", "cas_callback_uri": "/cb", "logout_uri": "/out",
+            "cookie": {"secret": "0123456789abcdef0123456789abcdef"},
+        }),
+        &["GET /a HTTP/1.1", "GET /out HTTP/1.1", "GET /cb?ticket=a HTTP/1.1"],
+    );
     // The fields for the endpoint are set per attempt, after the phases that a dry run covers.
     add(
         "deadline",
@@ -289,6 +318,12 @@ struct DryRunNoteCase {
 fn note_cases() -> [DryRunNoteCase; 5] {
     [
         DryRunNoteCase {
+            plugin: "authz-keycloak",
+            settings: json!({"client_id": "a", "token_endpoint": "http://kc.test/token"}),
+            phase: PhaseSet::ACCESS,
+            note: "depends on the decision of http://kc.test/token",
+        },
+        DryRunNoteCase {
             plugin: "fault-injection",
             settings: json!({"abort": {"http_status": 418, "percentage": 30}, "delay": {"duration": 0.5}}),
             phase: PhaseSet::REWRITE,
@@ -299,6 +334,12 @@ fn note_cases() -> [DryRunNoteCase; 5] {
             settings: json!({"uri": "http://auth.test/x"}),
             phase: PhaseSet::ACCESS,
             note: "depends on the response of http://auth.test/x",
+        },
+        DryRunNoteCase {
+            plugin: "opa",
+            settings: json!({"host": "http://opa.test:8181", "policy": "example/http"}),
+            phase: PhaseSet::ACCESS,
+            note: "depends on the decision of http://opa.test:8181/v1/data/example/http",
         },
         DryRunNoteCase {
             plugin: "proxy-mirror",
@@ -326,7 +367,7 @@ fn dry_run_describes_chance_and_subrequests() {
     for DryRunNoteCase { plugin: name, settings, phase, note } in note_cases() {
         let bench = bench();
         let plugin = bench.plugin(name, settings);
-        let mut ex = bench.exchange("GET /a HTTP/1.1");
+        let mut ex = bench.exchange("GET /a HTTP/1.1\nAuthorization: Bearer a");
         let DryRunResult::Note(found) = plugin.dry_run(phase, &mut ex) else { panic!("{name}: no note") };
         assert_eq!(found, note);
         assert!(bench.host.subrequests.borrow().is_empty(), "{name}: a dry run sends no subrequest");

@@ -8,6 +8,7 @@
 
 pub mod access_log;
 pub(crate) mod all_counters;
+pub(crate) mod call_counters;
 pub(crate) mod counters;
 mod durations;
 mod exemplars;

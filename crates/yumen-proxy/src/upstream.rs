@@ -5,6 +5,7 @@
 
 pub(crate) mod admission;
 pub(crate) mod attempt;
+pub(crate) mod call_limit;
 pub(crate) mod connection;
 pub(crate) mod dial;
 pub(crate) mod drain;
@@ -42,6 +43,7 @@ use crate::settings::{EXCHANGES_KEPT, WorkerSettings};
 use crate::transport::http2::StreamPermit;
 use crate::transport::stream::TransportStream;
 use attempt::ConnectFailure;
+use call_limit::CallLimiter;
 use connection::UpstreamConnection;
 use h2_pool::{H2ConnectionPool, StreamAcquisition};
 use mirror_limit::MirrorLimiter;
@@ -66,6 +68,8 @@ pub(crate) struct UpstreamClient {
     pub(crate) removed_endpoints: RemovedEndpoints,
     pub(crate) replay_budget: Rc<ReplayBudget>,
     pub(crate) mirror_limiter: Rc<MirrorLimiter>,
+    /// Calls of plugins to services.
+    pub(crate) call_limiter: Rc<CallLimiter>,
     /// Responses whose rest is read and dropped in the background.
     drains: Cell<usize>,
     response_heads: RefCell<SpareBoxes<ResponseHead>>,
@@ -95,6 +99,7 @@ impl UpstreamClient {
             removed_endpoints: RemovedEndpoints::default(),
             replay_budget: Rc::default(),
             mirror_limiter: Rc::default(),
+            call_limiter: Rc::default(),
             drains: Cell::new(0),
             response_heads: RefCell::default(),
             spare_connections: RefCell::default(),

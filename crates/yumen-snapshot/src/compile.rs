@@ -18,6 +18,7 @@ mod missing_plugins;
 mod misspelt_members;
 mod names;
 mod native_actions;
+mod nested_plugins;
 mod never_run;
 mod plugin_bindings;
 mod plugin_names;

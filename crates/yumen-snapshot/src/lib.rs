@@ -51,6 +51,6 @@ pub use snapshot::{ScopeOfRequest, Snapshot};
 pub use streams::{StreamLookup, StreamRoute, StreamRouter};
 pub use upstream::{
     AttemptTimeouts, Endpoint, EndpointHealth, EndpointName, EndpointState, HostRewrite, InFlight,
-    TriedEndpoints, TunnelPolicy, Upstream, UpstreamScheme, UpstreamSlotId, UpstreamTls,
+    TriedEndpoints, TunnelPolicy, Upstream, UpstreamScheme, UpstreamSlotId, UpstreamTls, UpstreamTunnel,
 };
 pub use yumen_config::resource::ClientCertMode;

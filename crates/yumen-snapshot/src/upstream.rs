@@ -130,6 +130,22 @@ pub struct UpstreamTls {
     pub depth_max: Option<u8>,
 }
 
+/// The server that requests reach through a forward proxy: by CONNECT over TLS, else by a target in absolute form.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct UpstreamTunnel {
+    /// Host and port of the server.
+    pub authority: Box<str>,
+    /// The value of `Proxy-Authorization`.
+    pub authorization: Option<Box<str>>,
+}
+
+impl std::fmt::Debug for UpstreamTunnel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The authorization must not appear in logs.
+        f.debug_struct("UpstreamTunnel").field("authority", &self.authority).finish_non_exhaustive()
+    }
+}
+
 /// A subject alternative name that an endpoint's certificate may have.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum EndpointName {
@@ -227,12 +243,14 @@ pub struct HealthChecks {
 }
 
 /// The protocol of an upstream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UpstreamProtocol {
     /// The scheme.
     pub scheme: UpstreamScheme,
     /// Whether requests go over HTTP/2.
     pub http2: bool,
+    /// The server behind the endpoints, which are proxies then.
+    pub tunnel: Option<Arc<UpstreamTunnel>>,
 }
 
 /// Retries of an attempt at another endpoint.

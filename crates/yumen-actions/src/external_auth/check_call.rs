@@ -166,6 +166,7 @@ pub(super) fn question(auth: &ExternalAuth, slot: u32, ex: &Exchange<'_>) -> Sub
     fields.add("Grpc-Timeout", format!("{}m", auth.written.timeout_ms).as_bytes());
     SubrequestSpec {
         upstream: slot,
+        plugin: "external-auth",
         method: Method::Post,
         target: PATH.to_owned(),
         // Ids of upstreams may have characters that an authority must not have.

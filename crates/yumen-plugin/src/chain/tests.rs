@@ -37,6 +37,7 @@ fn consumer(plugins: Vec<Arc<PluginInstance>>) -> Consumer {
         group_id: None,
         custom_id: None,
         labels: Box::default(),
+        written: None,
         plugins: plugins.into(),
         switched_off: Box::default(),
     }

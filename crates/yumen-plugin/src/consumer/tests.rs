@@ -10,6 +10,7 @@ fn consumer(username: &str) -> Arc<Consumer> {
         group_id: None,
         custom_id: None,
         labels: Box::default(),
+        written: None,
         plugins: Box::default(),
         switched_off: Box::default(),
     })

@@ -1,6 +1,7 @@
 //! The result of routing, as plugins and logs see it.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Identity of a route and of its service.
 #[derive(Debug, Clone, Default)]
@@ -13,6 +14,10 @@ pub struct RouteInfo {
     pub service_id: Box<str>,
     /// The name of the service; empty if none is configured.
     pub service_name: Box<str>,
+    /// The route as written, as JSON; shared with the compiler.
+    pub written: Option<Arc<str>>,
+    /// The service as written, as JSON; `None` without a service.
+    pub service_written: Option<Arc<str>>,
 }
 
 /// The route that matched a request, and the patterns that matched. Written by the router.

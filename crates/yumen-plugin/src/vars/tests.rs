@@ -269,6 +269,7 @@ fn variables_of_the_configuration_are_absent_until_known() {
         group_id: Some("gold".into()),
         custom_id: None,
         labels: Box::default(),
+        written: None,
         plugins: Box::default(),
         switched_off: Box::default(),
     };

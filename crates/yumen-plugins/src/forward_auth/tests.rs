@@ -1,37 +1,7 @@
-use std::sync::Arc;
-
 use serde_json::{Value, json};
-use yumen_config::resource::UpstreamSpec;
-use yumen_config::schema::InvalidSettings;
-use yumen_plugin::proto::ProtoDescriptors;
-use yumen_plugin::{
-    Fields, Method, ObjectLookup, SubrequestFault, SubrequestResponse, SubrequestSpec, UpstreamSlot,
-};
+use yumen_plugin::{Method, SubrequestFault, SubrequestResponse, SubrequestSpec};
 
-use crate::testing::{PluginBench, TestReply};
-
-/// Assigns slot 7 to every inline upstream.
-struct One;
-
-impl ObjectLookup for One {
-    fn proto(&self, _: &str) -> Option<Arc<ProtoDescriptors>> {
-        None
-    }
-
-    fn upstream(&self, _: &str) -> Option<UpstreamSlot> {
-        None
-    }
-
-    fn inline_upstream(&self, _: &str, _: UpstreamSpec) -> Result<UpstreamSlot, InvalidSettings> {
-        Ok(UpstreamSlot::known(7))
-    }
-}
-
-fn answer(status: u16, fields: &[(&str, &str)], body: &str) -> Result<SubrequestResponse, SubrequestFault> {
-    let mut field = Fields::default();
-    fields.iter().for_each(|(name, value)| field.add(name, value.as_bytes()));
-    Ok(SubrequestResponse { status, fields: field, body: Some(body.into()), ..SubrequestResponse::default() })
-}
+use crate::testing::{InlineUpstreams, PluginBench, TestReply, service_response};
 
 /// The result of a request, and the subrequests that it caused.
 fn run(
@@ -40,7 +10,7 @@ fn run(
     request: &str,
 ) -> (TestReply, Vec<SubrequestSpec>) {
     let mut bench = PluginBench::new();
-    bench.objects = Some(Box::new(One));
+    bench.objects = Some(Box::new(InlineUpstreams));
     bench.host.answer = Some(answer);
     let mut settings = json!({ "uri": "http://auth.test:81/check?a=b" });
     settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -60,7 +30,7 @@ fn auth_service_receives_the_request() {
         "extra_headers": { "X-Who": "$remote_addr $arg_q" },
     });
     let request = "PUT /orders?q=1%0d%0a2 HTTP/1.1\nHost: shop.test\nAuthorization: t\nX-Forwarded-Method: GET\nConnection: close\nX-Other: no";
-    let (reply, subrequest) = run(settings, answer(200, &[], ""), request);
+    let (reply, subrequest) = run(settings, service_response(200, &[], ""), request);
     assert_eq!(reply.upstream_line(), "PUT /orders?q=1%0d%0a2");
     let [question] = &subrequest[..] else { panic!("asked {} times", subrequest.len()) };
     assert_eq!((question.upstream, question.method), (7, Method::Get));
@@ -85,7 +55,8 @@ fn auth_service_receives_the_request() {
 #[test]
 fn a_service_asked_by_post_gets_the_body() {
     let settings = json!({ "request_method": "POST", "keepalive": false, "timeout": 7 });
-    let (reply, subrequest) = run(settings, answer(204, &[], ""), "POST / HTTP/1.1\nHost: a\n\nhello");
+    let (reply, subrequest) =
+        run(settings, service_response(204, &[], ""), "POST / HTTP/1.1\nHost: a\n\nhello");
     assert_eq!(reply.upstream_line(), "POST /");
     assert_eq!((subrequest[0].method, &subrequest[0].body[..]), (Method::Post, &b"hello"[..]));
     assert!(!subrequest[0].keeps && subrequest[0].timeout_ms == 7);
@@ -95,7 +66,8 @@ fn a_service_asked_by_post_gets_the_body() {
 fn upstream_gets_fields_of_the_service_only_from_the_service() {
     let settings = json!({ "upstream_headers": ["X-User", "X-Roles"] });
     let request = "GET / HTTP/1.1\nHost: a\nX-User: forged\nX-Roles: forged";
-    let (reply, _) = run(settings, answer(200, &[("X-User", "jack"), ("X-New", "no")], ""), request);
+    let (reply, _) =
+        run(settings, service_response(200, &[("X-User", "jack"), ("X-New", "no")], ""), request);
     assert_eq!(reply.upstream_field("X-User").as_deref(), Some("jack"));
     assert_eq!((reply.upstream_field("X-Roles"), reply.upstream_field("X-New")), (None, None));
     // The same holds if the service does not respond and the request passes.
@@ -109,13 +81,13 @@ fn aliases_of_service_fields_are_removed() {
     let settings = json!({ "upstream_headers": ["X-User", "X_User", "x-user", "X-Roles"] });
     let request = "GET / HTTP/1.1\nHost: a\nX_User: forged\nX_roles: forged\nX_Other: kept";
     let answered = [("X-User", "jack"), ("X-User", "joe"), ("X_User", "jill")];
-    let (reply, _) = run(settings, answer(200, &answered, ""), request);
+    let (reply, _) = run(settings, service_response(200, &answered, ""), request);
     let fields = reply.upstream.expect("it went upstream")[1..].to_vec();
     assert_eq!(fields, ["Host: a", "X_Other: kept", "X-User: jack", "X-User: joe", "X_User: jill"]);
 }
 
 #[test]
-fn a_refused_client_gets_the_services_answer() {
+fn a_refused_client_gets_the_services_service_response() {
     let settings = json!({ "client_headers": ["Location", "Set-Cookie", "Content-Length"] });
     let fields = [
         ("Location", "/login"),
@@ -125,7 +97,7 @@ fn a_refused_client_gets_the_services_answer() {
         ("Content-Type", "text/x"),
         ("X-Secret", "no"),
     ];
-    let (reply, _) = run(settings, answer(302, &fields, "login"), "GET / HTTP/1.1\nHost: a");
+    let (reply, _) = run(settings, service_response(302, &fields, "login"), "GET / HTTP/1.1\nHost: a");
     assert_eq!((reply.status, reply.body.as_str(), reply.upstream.is_none()), (302, "login", true));
     for (name, expected) in [
         ("Location", Some("/login")),
@@ -140,7 +112,7 @@ fn a_refused_client_gets_the_services_answer() {
 #[test]
 fn a_refusal_stands_without_its_body() {
     for settings in [json!({}), json!({ "allow_degradation": true })] {
-        let cut = answer(403, &[("Content-Type", "text/x")], "")
+        let cut = service_response(403, &[("Content-Type", "text/x")], "")
             .map(|answer| SubrequestResponse { body: None, ..answer });
         let (reply, _) = run(settings, cut, "GET / HTTP/1.1\nHost: a");
         assert_eq!((reply.status, reply.body.as_str(), reply.upstream.is_none()), (403, "", true));
@@ -153,7 +125,8 @@ fn further_fields_say_nothing_of_the_connection_and_name_the_host_once() {
         let settings = json!({ "extra_headers": {
             "Content-Length": "5", "transfer-encoding": "chunked", "Connection": "close", "Host": host, "X-A": "b",
         } });
-        let (_, subrequest) = run(settings, answer(200, &[], ""), &format!("GET {target} HTTP/1.1\nHost: a"));
+        let (_, subrequest) =
+            run(settings, service_response(200, &[], ""), &format!("GET {target} HTTP/1.1\nHost: a"));
         for name in ["Content-Length", "Transfer-Encoding", "Connection", "Host"] {
             assert_eq!(field(&subrequest[0], name), None, "{name}");
         }

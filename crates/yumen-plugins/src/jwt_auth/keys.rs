@@ -1,14 +1,13 @@
-//! The keys of consumers for verifying tokens, and the token itself. Knows no request.
+//! The keys of consumers for verifying tokens. Knows no request.
 //!
 //! The algorithm is the consumer's, never the token's: a token that names another one is refused.
 
-use aws_lc_rs::hmac;
-use aws_lc_rs::signature::{self, ParsedPublicKey, VerificationAlgorithm};
 use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::STANDARD;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
-use serde_json::{Map, Value};
+
+use crate::jose::{JoseToken, JwsAlgorithm, JwsVerifier};
 
 /// Credentials as configured.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -60,19 +59,13 @@ fn exp() -> u64 {
     86_400
 }
 
-enum JwtVerifier {
-    Secret(Box<hmac::Key>),
-    Public(ParsedPublicKey),
-}
-
 /// Credentials of a consumer for `jwt-auth`.
 #[derive(Deserialize)]
 #[serde(try_from = "JwtCredentialSpec")]
 pub(crate) struct JwtCredential {
     key: String,
-    algorithm: String,
     grace_s: u64,
-    verifier: JwtVerifier,
+    verifier: JwsVerifier,
 }
 
 impl JsonSchema for JwtCredential {
@@ -89,21 +82,17 @@ impl TryFrom<JwtCredentialSpec> for JwtCredential {
     type Error = String;
 
     fn try_from(written: JwtCredentialSpec) -> Result<JwtCredential, String> {
-        let verifier = match hash(&written.algorithm) {
-            Some(algorithm) => JwtVerifier::Secret(Box::new(hmac::Key::new(algorithm, &secret(&written)?))),
-            None => JwtVerifier::Public(public_key(&written)?),
+        let algorithm = JwsAlgorithm::of(&written.algorithm).ok_or("the algorithm is not supported")?;
+        let verifier = match algorithm.hmac() {
+            Some(_) => JwsVerifier::of_secret(algorithm, &secret(&written)?),
+            None => {
+                let pem = written.public_key.as_deref().unwrap_or_default();
+                let verifier = JwsVerifier::of_pem(algorithm, pem);
+                Some(verifier.map_err(|error| format!("public_key is {error}"))?)
+            }
         };
-        let JwtCredentialSpec { key, algorithm, lifetime_grace_period, .. } = written;
-        Ok(JwtCredential { key, algorithm, grace_s: lifetime_grace_period, verifier })
-    }
-}
-
-fn hash(algorithm: &str) -> Option<hmac::Algorithm> {
-    match algorithm {
-        "HS256" => Some(hmac::HMAC_SHA256),
-        "HS384" => Some(hmac::HMAC_SHA384),
-        "HS512" => Some(hmac::HMAC_SHA512),
-        _ => None,
+        let verifier = verifier.ok_or("the algorithm is not supported")?;
+        Ok(JwtCredential { key: written.key, grace_s: written.lifetime_grace_period, verifier })
     }
 }
 
@@ -118,39 +107,6 @@ fn secret(written: &JwtCredentialSpec) -> Result<Vec<u8>, String> {
     STANDARD.decode(secret).map_err(|_| refused.to_owned())
 }
 
-fn public_key(written: &JwtCredentialSpec) -> Result<ParsedPublicKey, String> {
-    let algorithm: &'static dyn VerificationAlgorithm = match written.algorithm.as_str() {
-        "RS256" => &signature::RSA_PKCS1_2048_8192_SHA256,
-        "RS384" => &signature::RSA_PKCS1_2048_8192_SHA384,
-        "RS512" => &signature::RSA_PKCS1_2048_8192_SHA512,
-        "PS256" => &signature::RSA_PSS_2048_8192_SHA256,
-        "PS384" => &signature::RSA_PSS_2048_8192_SHA384,
-        "PS512" => &signature::RSA_PSS_2048_8192_SHA512,
-        "ES256" => &signature::ECDSA_P256_SHA256_FIXED,
-        "ES384" => &signature::ECDSA_P384_SHA384_FIXED,
-        "ES512" => &signature::ECDSA_P521_SHA512_FIXED,
-        // The schema admits only `EdDSA` besides.
-        _ => &signature::ED25519,
-    };
-    let pem = written.public_key.as_deref().unwrap_or_default();
-    let der = der_of(pem).ok_or("public_key is not a public key in PEM")?;
-    ParsedPublicKey::new(algorithm, der)
-        .map_err(|error| format!("public_key is not a key for {}: {error}", written.algorithm))
-}
-
-/// The DER bytes of a PEM public key.
-fn der_of(pem: &str) -> Option<Vec<u8>> {
-    let (_, rest) = pem.split_once("-----BEGIN ")?;
-    let (label, rest) = rest.split_once("-----")?;
-    let (body, _) = rest.split_once("-----END ")?;
-    let base64: String = body.split_whitespace().collect();
-    // The label may also be `RSA PUBLIC KEY`, that of PKCS #1.
-    if !label.ends_with("PUBLIC KEY") {
-        return None;
-    }
-    STANDARD.decode(base64).ok()
-}
-
 impl JwtCredential {
     pub(crate) fn key(&self) -> &str {
         &self.key
@@ -162,48 +118,7 @@ impl JwtCredential {
     }
 
     /// Whether the token is signed with this key and its algorithm.
-    pub(crate) fn has_signed(&self, token: &JwtToken<'_>) -> bool {
-        let message = token.signed.as_bytes();
-        // The key determines the algorithm. If the token did, a public key could serve as an HMAC secret.
-        token.algorithm == self.algorithm
-            && match &self.verifier {
-                JwtVerifier::Secret(key) => hmac::verify(key, message, &token.signature).is_ok(),
-                JwtVerifier::Public(key) => key.verify_sig(message, &token.signature).is_ok(),
-            }
-    }
-}
-
-/// A parsed token that is not verified yet.
-pub(crate) struct JwtToken<'t> {
-    /// Header and payload in their encoded form, which the signature covers.
-    signed: &'t str,
-    signature: Vec<u8>,
-    algorithm: String,
-    /// The JOSE header.
-    pub(crate) header: Map<String, Value>,
-    /// The claims of the payload.
-    pub(crate) claims: Map<String, Value>,
-}
-
-impl<'t> JwtToken<'t> {
-    /// Parses the compact serialization (RFC 7515 §7.1).
-    pub(crate) fn read(text: &'t str) -> Option<JwtToken<'t>> {
-        let (signed, signature) = text.rsplit_once('.')?;
-        let (header, claims) = signed.split_once('.')?;
-        let object = |part: &str| -> Option<Map<String, Value>> {
-            serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).ok()?).ok()
-        };
-        let header = object(header)?;
-        // A critical extension that is not supported makes the token invalid (RFC 7515 §4.1.11).
-        if header.contains_key("crit") {
-            return None;
-        }
-        Some(JwtToken {
-            signed,
-            signature: URL_SAFE_NO_PAD.decode(signature).ok()?,
-            algorithm: header.get("alg")?.as_str()?.to_owned(),
-            claims: object(claims)?,
-            header,
-        })
+    pub(crate) fn has_signed(&self, token: &JoseToken<'_>) -> bool {
+        self.verifier.has_signed(token)
     }
 }

@@ -96,6 +96,7 @@ fn question(ex: &Exchange<'_>, pages: &ErrorPageRules, status: u16) -> Option<Su
     fields.extend(&pages.fields);
     Some(SubrequestSpec {
         upstream: pages.upstream.get()?,
+        plugin: "error-pages",
         method,
         target: pages.path.to_string(),
         authority: String::from_utf8_lossy(ex.request.authority()).into_owned(),

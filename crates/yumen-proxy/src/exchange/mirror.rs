@@ -15,7 +15,7 @@ use crate::exchange::forwarded;
 use crate::runtime::timers::until;
 use crate::upstream::UpstreamClient;
 use crate::upstream::mirror_limit::MirrorPermit;
-use crate::upstream::subrequest::{ResponseBodyUse, Subrequest};
+use crate::upstream::subrequest::{ConnectionReuse, ResponseBodyUse, Subrequest};
 use crate::worker::Worker;
 
 /// Timeout of a copy, over all its steps, in milliseconds.
@@ -60,8 +60,8 @@ fn send(
         // A copy, because the exchange itself still sends the body.
         let body = ex.body.buffered.as_deref().unwrap_or_default().to_vec();
         let method = ex.request.method();
-        let may_repeat = method.is_idempotent();
-        let subrequest = Subrequest { upstream, method, may_repeat, head, body };
+        let reuse = if method.is_idempotent() { ConnectionReuse::Repeat } else { ConnectionReuse::Once };
+        let subrequest = Subrequest { upstream, method, reuse, head, body };
         Some(MirroredRequest { subrequest, index, _permit: permit })
     };
     match copy() {

@@ -9,6 +9,7 @@ use yumen_plugin::ExchangeOutcome;
 
 use crate::fault::COUNTED;
 use crate::observe::WorkerObservations;
+use crate::observe::call_counters::CallCounters;
 use crate::observe::exemplars::ExemplarTable;
 pub(crate) use stream::StreamCounters;
 
@@ -39,6 +40,8 @@ pub struct WorkerCounters {
     pub(crate) streams: StreamCounters,
     /// Counters of the Redis clients of plugins.
     pub(crate) redis: Arc<yumen_redis::RedisCounters>,
+    /// Calls of plugins to services.
+    pub(crate) calls: CallCounters,
     /// Results of sampled requests.
     pub(crate) observed: WorkerObservations,
 }

@@ -25,12 +25,23 @@ use crate::upstream::target::EndpointTarget;
 /// The most bytes of a discarded response body that are read, so that its connection can be reused.
 const DISCARDED_BYTES_MAX: usize = 1024 * 1024;
 
+/// Whether a request goes over an idle connection, which the endpoint may close at the same moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ConnectionReuse {
+    /// A request that was lost with such a connection is sent once more.
+    Repeat,
+    /// A request that was lost fails.
+    Once,
+    /// The request has a connection of its own, since it must be sent once and should not be lost.
+    Fresh,
+}
+
 /// A request of the gateway itself.
 pub(crate) struct Subrequest {
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) method: Method,
-    /// Whether the request may be sent again when a connection closed before any response byte.
-    pub(crate) may_repeat: bool,
+    /// The treatment of idle connections, which the endpoint may have closed.
+    pub(crate) reuse: ConnectionReuse,
     /// The head in the format of HTTP/1.
     pub(crate) head: Vec<u8>,
     pub(crate) body: Vec<u8>,
@@ -98,11 +109,9 @@ impl Subrequest {
         let mut is_repeated = false;
         loop {
             // The repeat uses a new connection: other idle ones may be stale as well.
-            let open = if is_repeated && !target.is_http2 {
-                Err(attempt)
-            } else {
-                attempt.take_open(client, &target)
-            };
+            let is_fresh = is_repeated || self.reuse == ConnectionReuse::Fresh;
+            let open =
+                if is_fresh && !target.is_http2 { Err(attempt) } else { attempt.take_open(client, &target) };
             let connected = match open {
                 Ok(connected) => connected,
                 Err(attempt) => {
@@ -120,7 +129,7 @@ impl Subrequest {
             };
             // The endpoint has not processed the stream, so any request may be repeated (RFC 9113 §8.7).
             let is_unseen = target.is_http2 && lost.unanswered.fault.unsent;
-            let is_stale = was_reused && self.may_repeat && !lost.is_final;
+            let is_stale = was_reused && self.reuse == ConnectionReuse::Repeat && !lost.is_final;
             if is_repeated || !(is_unseen || is_stale) {
                 drop(lost.unanswered.fail());
                 return Err(SubrequestError::Lost);

@@ -63,6 +63,8 @@ impl<'a> EndpointTarget<'a> {
         Ok(EndpointDial {
             address: self.endpoint().addr,
             opening,
+            // Without TLS, requests name their server themselves.
+            tunnel: self.upstream.protocol.tunnel.clone().filter(|_| self.tls_name.is_some()),
             handshake: handshake.transpose()?,
             timeout_ms: self.connect_ms,
             endpoint: self.endpoint().state.clone(),

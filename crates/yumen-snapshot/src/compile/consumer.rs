@@ -91,6 +91,7 @@ impl Compiler {
             group_id: staged.group.as_deref().map(Box::from),
             custom_id: staged.custom_id.clone(),
             labels: staged.labels.clone(),
+            written: self.texts.in_force(name).cloned(),
             plugins: plugins.into(),
             switched_off: switched_off.into(),
         });

@@ -12,20 +12,30 @@ use yumen_base::Problem;
 use yumen_config::resource as config;
 use yumen_config::{InvalidSettings, Kind, decode};
 use yumen_plugin::proto::ProtoDescriptors;
-use yumen_plugin::{FetchRequest, FetchedCell, ObjectLookup, UpstreamSlot};
+use yumen_plugin::{FetchRequest, FetchedCell, ObjectLookup, OutboundProxy, UpstreamSlot};
 
 use super::linker::LinkQueue;
 use super::names::ObjectName;
 use super::plugins::PluginBuilder;
 use super::tables::{AgreementHash, AgreementKey, ReferenceGraph, RequestedFetch, SettingsAgreements};
+use super::upstream::through_proxy;
 use super::{Compiler, StageResult, invalid};
+use crate::upstream::UpstreamTunnel;
+
+/// The text of an upstream inside the settings of a plugin.
+#[derive(Debug, Clone)]
+pub(super) struct InlineSource {
+    pub(super) spec: config::UpstreamSpec,
+    /// The server behind the endpoint, if that is a proxy.
+    pub(super) tunnel: Option<Arc<UpstreamTunnel>>,
+}
 
 /// An upstream inside the settings of a plugin.
 #[derive(Debug, Clone)]
 struct InlineUpstream {
     /// The path in the object.
     path: String,
-    written: config::UpstreamSpec,
+    source: InlineSource,
     /// The plugin's handle, filled when the upstream is placed.
     slot: UpstreamSlot,
 }
@@ -54,7 +64,7 @@ pub(super) struct PluginBindings {
     /// Slots that the plugins of an object know, each once.
     slots_of: HashMap<ObjectName, Vec<u32>>,
     /// Upstreams inside settings, by a name of their own.
-    inline: HashMap<ObjectName, config::UpstreamSpec>,
+    inline: HashMap<ObjectName, InlineSource>,
     /// The names of those by the object with the settings.
     inline_of: HashMap<ObjectName, Vec<ObjectName>>,
     agreements: SettingsAgreements,
@@ -62,7 +72,7 @@ pub(super) struct PluginBindings {
 
 impl PluginBindings {
     /// The upstream of this name inside the settings of a plugin.
-    pub(super) fn inline(&self, name: &ObjectName) -> Option<&config::UpstreamSpec> {
+    pub(super) fn inline(&self, name: &ObjectName) -> Option<&InlineSource> {
         self.inline.get(name)
     }
 
@@ -134,12 +144,28 @@ impl ObjectLookup for CompilerObjects<'_> {
         path: &str,
         written: config::UpstreamSpec,
     ) -> Result<UpstreamSlot, InvalidSettings> {
+        self.inline_upstream_through(path, written, None)
+    }
+
+    fn inline_upstream_through(
+        &self,
+        path: &str,
+        written: config::UpstreamSpec,
+        proxy: Option<OutboundProxy>,
+    ) -> Result<UpstreamSlot, InvalidSettings> {
+        let source = match &proxy {
+            None => InlineSource { spec: written, tunnel: None },
+            Some(proxy) => {
+                let (spec, tunnel) = through_proxy(&written, proxy)?;
+                InlineSource { spec, tunnel: Some(Arc::new(tunnel)) }
+            }
+        };
         let path = format!("plugins.{}.{path}", self.plugin);
         let name = inline_name(self.owner, &path);
         // A trial: the upstream is placed when the whole object was staged, so that a refused object leaves no trace.
-        self.builder.upstreams.build(&name, &written)?;
+        self.builder.upstreams.build(&name, &source.spec)?;
         let slot = UpstreamSlot::default();
-        let inline = InlineUpstream { path, written, slot: slot.clone() };
+        let inline = InlineUpstream { path, source, slot: slot.clone() };
         self.builder.bindings.requested.borrow_mut().inline.push(inline);
         Ok(slot)
     }
@@ -252,14 +278,14 @@ impl Compiler {
         let previous = self.bindings.inline_of.remove(owner).unwrap_or_default();
         let mut problems = Vec::new();
         let mut names = Vec::with_capacity(all.len());
-        for InlineUpstream { path, written, slot } in all {
+        for InlineUpstream { path, source, slot } in all {
             let name = inline_name(owner, &path);
             self.problems.set_staging(&name, Vec::new());
-            match self.assign_upstream(&name, &written, "") {
+            match self.assign_upstream_through(&name, &source.spec, "", source.tunnel.clone()) {
                 Ok(slot_ids) => slot.fill(slot_ids.0),
                 Err(problem) => problems.push(problem),
             }
-            self.bindings.inline.insert(name.clone(), written);
+            self.bindings.inline.insert(name.clone(), source);
             names.push(name);
         }
         for removed in previous.into_iter().filter(|name| !names.contains(name)) {

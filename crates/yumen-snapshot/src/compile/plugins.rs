@@ -12,6 +12,7 @@ use yumen_plugin::{PluginBuildContext, PluginChain, PluginInstance};
 use super::context::CompileContext;
 use super::missing_plugins::AbsentPlugin;
 use super::names::ObjectName;
+use super::nested_plugins::NestedCompiler;
 use super::plugin_bindings::{CompilerObjects, PluginBindings};
 use super::plugin_settings::{ParsedPlugin, PluginOwner, is_disabled};
 use super::staged_objects::StagedObjects;
@@ -184,6 +185,7 @@ impl PluginBuilder<'_> {
     ) -> Result<(), InvalidSettings> {
         let objects =
             CompilerObjects { builder: *self, owner: origin.name, plugin, warnings: RefCell::default() };
+        let nested = NestedCompiler { outer: &objects, owner: origin.text };
         let setup = PluginBuildContext {
             carry: &self.context.carry,
             owner: origin.text,
@@ -191,7 +193,7 @@ impl PluginBuilder<'_> {
             node: &self.context.env.node,
             objects: Some(&objects),
             sinks: self.context.env.sinks.as_deref(),
-            nested: None,
+            nested: Some(&nested),
         };
         let has_function = settings.pointer("/_meta/pre_function").is_some() && !is_disabled(&settings);
         let parsed = self.context.known_plugins().parse(plugin, settings, origin.owner, &setup);

@@ -347,7 +347,7 @@ impl Compiler {
             id: Box::from(&*name.id),
             name: written.name.as_deref().unwrap_or("").into(),
             service_id: written.service_id.as_ref().map(|id| Box::from(id.as_str())).unwrap_or_default(),
-            service_name: Box::default(),
+            ..RouteInfo::default()
         };
         Route {
             info,
@@ -456,8 +456,17 @@ impl Compiler {
             _ => staged.hosts.clone(),
         };
         let service_name = service.map(|one| one.name.clone()).unwrap_or_default();
+        let service_written = staged
+            .service
+            .clone()
+            .and_then(|id| self.texts.in_force(&ObjectName::new(Kind::Services, id)).cloned());
         let route = Route {
-            info: RouteInfo { service_name, ..previous.info.clone() },
+            info: RouteInfo {
+                service_name,
+                written: self.texts.in_force(name).cloned(),
+                service_written,
+                ..previous.info.clone()
+            },
             matching: RouteMatching { hosts, ..previous.matching.clone() },
             target,
             chain,

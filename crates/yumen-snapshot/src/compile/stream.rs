@@ -120,7 +120,7 @@ impl Compiler {
             id: Box::from(&*name.id),
             name: written.name.as_deref().unwrap_or("").into(),
             service_id: written.service_id.as_ref().map(|id| Box::from(id.as_str())).unwrap_or_default(),
-            service_name: Box::default(),
+            ..RouteInfo::default()
         };
         StreamRoute {
             info,

@@ -1,8 +1,10 @@
 //! Builds upstreams: endpoints, checks, balancer, protection.
 
 mod endpoint_tls;
+mod proxied;
 
 use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 
@@ -20,11 +22,12 @@ use crate::endpoint::{Endpoint, EndpointHealth, EndpointState};
 use crate::upstream::{
     ActiveChecks, AttemptTimeouts, EndpointSelection, EndpointTls, HealthChecks, HostRewrite,
     KeepaliveLimits, PassiveChecks, ProbeKind, ProbeMessage, RetryPolicy, TunnelPolicy, Upstream,
-    UpstreamProtocol, UpstreamScheme, UpstreamSlotId, UpstreamStreamSettings, UpstreamTls,
+    UpstreamProtocol, UpstreamScheme, UpstreamSlotId, UpstreamStreamSettings, UpstreamTls, UpstreamTunnel,
 };
 
 pub(super) use endpoint_tls::check_tls;
 use endpoint_tls::tls_identity;
+pub(super) use proxied::through_proxy;
 
 /// Ten years: longer than any process runs, and safe to add to any point in time.
 const MILLIS_MAX: f64 = 10.0 * 365.0 * 86_400_000.0;
@@ -163,9 +166,20 @@ impl Compiler {
         written: &config::UpstreamSpec,
         path: &str,
     ) -> Result<UpstreamSlotId, Problem> {
+        self.assign_upstream_through(owner, written, path, None)
+    }
+
+    /// [`Compiler::assign_upstream`] whose endpoints are proxies, if `tunnel` is set.
+    pub(super) fn assign_upstream_through(
+        &mut self,
+        owner: &ObjectName,
+        written: &config::UpstreamSpec,
+        path: &str,
+        tunnel: Option<Arc<UpstreamTunnel>>,
+    ) -> Result<UpstreamSlotId, Problem> {
         let builder = self.upstream_builder();
         let built = builder
-            .build(owner, written)
+            .build_through(owner, written, tunnel)
             .map_err(|error| invalid(owner, if path.is_empty() { error } else { error.under(path) }))?;
         let dependencies = builder.dependencies(written);
         // Registered only after a successful build: the upstream in force still needs the inputs of its own text.
@@ -193,7 +207,7 @@ impl Compiler {
     pub(super) fn rebuild_upstream(&mut self, owner: &ObjectName) -> Result<(), Problem> {
         // An upstream inside plugin settings has no object of its own whose text could be read.
         if let Some(written) = self.bindings.inline(owner).cloned() {
-            return self.assign_upstream(owner, &written, "").map(drop);
+            return self.assign_upstream_through(owner, &written.spec, "", written.tunnel).map(drop);
         }
         // The text in force and not the newest: a broken text must not take its upstream into force.
         let Some(json) = self.texts.in_force(owner) else { return Ok(()) };
@@ -235,6 +249,16 @@ impl UpstreamBuilder<'_> {
         owner: &ObjectName,
         written: &config::UpstreamSpec,
     ) -> Result<Upstream, InvalidSettings> {
+        self.build_through(owner, written, None)
+    }
+
+    /// [`UpstreamBuilder::build`] whose endpoints are proxies, if `tunnel` is set.
+    pub(super) fn build_through(
+        &self,
+        owner: &ObjectName,
+        written: &config::UpstreamSpec,
+        tunnel: Option<Arc<UpstreamTunnel>>,
+    ) -> Result<Upstream, InvalidSettings> {
         let scheme = scheme(written);
         let tls = self.tls(written.tls.as_ref())?;
         let origin: Arc<str> = owner.to_string().into();
@@ -244,7 +268,8 @@ impl UpstreamBuilder<'_> {
         let checks =
             written.checks.as_ref().map(|of_checks| Arc::new(checks(of_checks, written, is_of_streams)));
         let previous = self.slots.upstream_of(owner);
-        let naming = CarryNaming::new(scheme, &tls, checks.as_deref(), previous);
+        let mut naming = CarryNaming::new(scheme, &tls, checks.as_deref(), previous);
+        naming.separate(tunnel.as_deref());
         let ResolvedEndpoints { mut endpoints, unresolved } = self.endpoints(written, &naming, previous);
         let protection = self.protection(written, &origin, &mut endpoints);
         let mut balancer = self.balancer(written, &origin, &endpoints);
@@ -268,7 +293,7 @@ impl UpstreamBuilder<'_> {
             origin,
             // Assigned when the upstream is placed.
             slot: UpstreamSlotId(u32::MAX),
-            protocol: UpstreamProtocol { scheme, http2: is_http2(written) },
+            protocol: UpstreamProtocol { scheme, http2: is_http2(written), tunnel },
             endpoints,
             unresolved,
             selection: EndpointSelection { balancer, slow_start },
@@ -472,6 +497,16 @@ impl<'b> CarryNaming<'b> {
         let down = previous.filter(|_| checks.is_some()).into_iter().flat_map(|upstream| &upstream.endpoints);
         let down = down.filter(is_down).map(|endpoint| (endpoint.addr, &*endpoint.host)).collect();
         CarryNaming { scheme: scheme.name(), default_port, tls, checks, down }
+    }
+
+    /// Gives endpoints behind a tunnel a state of their own: their pooled connections lead to one server, with the
+    /// rights of one authorization.
+    fn separate(&mut self, tunnel: Option<&UpstreamTunnel>) {
+        if let Some(tunnel) = tunnel {
+            let mut hasher = DefaultHasher::new();
+            tunnel.hash(&mut hasher);
+            self.tls.push_str(&format!(" through {:016x}", hasher.finish()));
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use yumen_plugin::{Carry, MissingPlugins, PluginBuildContext, PluginRegistry};
 
 use super::certificate::{KeyPairError, LoadCertificate};
 use super::kind_table::KindCompiler;
+use super::nested_plugins::NestedValidator;
 use super::plugin_settings::{KnownPlugins, PluginOwner, PluginSettingsError, is_disabled};
 use super::references::{self, ReferenceValues, Variables};
 use super::upstream;
@@ -124,6 +125,8 @@ impl ObjectValidator<'_> {
                 sinks: None,
                 nested: None,
             };
+            let nested = NestedValidator { known, setup: &setup };
+            let setup = PluginBuildContext { nested: Some(&nested), ..setup };
             if let Err(flaw) = known.parse(&name, settings, side, &setup) {
                 return Err(ObjectError::Plugin { name, flaw });
             }

@@ -6,26 +6,67 @@ use std::rc::Rc;
 use yumen_http::fields::write_line;
 use yumen_http::{Framing, KnownField, Method, encode};
 use yumen_plugin::{SubrequestFault, SubrequestResponse, SubrequestSpec};
-use yumen_snapshot::UpstreamSlotId;
+use yumen_snapshot::{Upstream, UpstreamSlotId, UpstreamTunnel};
 
+use crate::observe::call_counters::{CallResult, PluginCalls};
+use crate::runtime::clock;
 use crate::runtime::timers::until;
 use crate::upstream::UpstreamClient;
 use crate::upstream::attempt::{Attempt, ResponseStarted};
-use crate::upstream::subrequest::{ResponseBodyUse, Subrequest, SubrequestError};
+use crate::upstream::call_limit::CallEnd;
+use crate::upstream::subrequest::{ConnectionReuse, ResponseBodyUse, Subrequest, SubrequestError};
 use crate::worker::Worker;
 
 /// Maximum number of endpoints tried for one subrequest.
 const ATTEMPTS_MAX: usize = 3;
 
-/// Sends a subrequest to an upstream of the current snapshot.
+/// Sends a subrequest to an upstream of the current snapshot, within the bounds on calls to it.
 ///
 /// # Errors
 ///
-/// `NoEndpoint`, `ConnectionLost` or `Timeout` if no response head arrives within `timeout_ms`.
+/// `NoEndpoint`, `ConnectionLost` or `Timeout` if no response head arrives within `timeout_ms`; `Busy` if too many
+/// subrequests are in flight, or if the last ones timed out.
 pub(super) async fn run(
     worker: Rc<Worker>,
     spec: SubrequestSpec,
 ) -> Result<SubrequestResponse, SubrequestFault> {
+    let calls = worker.counters.calls.of(spec.plugin);
+    let limiter = &worker.upstream.call_limiter;
+    let Some(permit) = limiter.begin(spec.upstream, spec.in_flight_max, clock::now().mono_ms()) else {
+        calls.count(CallResult::Busy);
+        return Err(SubrequestFault::Busy);
+    };
+    let in_flight = InFlightCall::begin(&calls);
+    let result = exchange(&worker, spec).await;
+    drop(in_flight);
+    let (end, counted) = match &result {
+        // A head without its body may be a slow service, but the service responds.
+        Ok(_) => (CallEnd::Answered, CallResult::Answered),
+        Err(SubrequestFault::Timeout) => (CallEnd::TimedOut, CallResult::TimedOut),
+        Err(_) => (CallEnd::Failed, CallResult::Failed),
+    };
+    permit.finish(end, clock::now().mono_ms());
+    calls.count(counted);
+    result
+}
+
+/// Counts a call as in flight until it is dropped, also by a client that left.
+struct InFlightCall<'c>(&'c PluginCalls);
+
+impl InFlightCall<'_> {
+    fn begin(calls: &PluginCalls) -> InFlightCall<'_> {
+        calls.in_flight.add(1);
+        InFlightCall(calls)
+    }
+}
+
+impl Drop for InFlightCall<'_> {
+    fn drop(&mut self) {
+        self.0.in_flight.add(-1);
+    }
+}
+
+async fn exchange(worker: &Worker, spec: SubrequestSpec) -> Result<SubrequestResponse, SubrequestFault> {
     let pinned = worker.pinned();
     let upstream =
         pinned.shared_upstream(UpstreamSlotId(spec.upstream)).ok_or(SubrequestFault::NoEndpoint)?.clone();
@@ -37,11 +78,11 @@ pub(super) async fn run(
         .ok_or(SubrequestFault::NoEndpoint)?;
     let timer = worker.timers.timer();
     timer.set(spec.timeout_ms);
-    let head = head(&spec);
+    let head = head(&spec, http_proxy(&upstream));
     let subrequest = Subrequest {
         upstream: upstream.clone(),
         method: spec.method,
-        may_repeat: spec.may_repeat,
+        reuse: if spec.may_repeat { ConnectionReuse::Repeat } else { ConnectionReuse::Fresh },
         head,
         body: spec.body,
     };
@@ -85,12 +126,25 @@ async fn send<'r>(
     Err(SubrequestError::Connect)
 }
 
-fn head(spec: &SubrequestSpec) -> Vec<u8> {
+/// The proxy that forwards requests by their target in absolute form.
+fn http_proxy(upstream: &Upstream) -> Option<&UpstreamTunnel> {
+    upstream.protocol.tunnel.as_deref().filter(|_| !upstream.protocol.scheme.is_tls())
+}
+
+fn head(spec: &SubrequestSpec, proxy: Option<&UpstreamTunnel>) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
     out.extend_from_slice(spec.method.name().as_bytes());
     out.push(b' ');
+    if proxy.is_some() {
+        // RFC 9112 §3.2.2.
+        out.extend_from_slice(b"http://");
+        out.extend_from_slice(spec.authority.as_bytes());
+    }
     out.extend_from_slice(spec.target.as_bytes());
     out.extend_from_slice(b" HTTP/1.1\r\n");
+    if let Some(authorization) = proxy.and_then(|proxy| proxy.authorization.as_deref()) {
+        write_line(&mut out, b"Proxy-Authorization", authorization.as_bytes());
+    }
     write_line(&mut out, b"Host", spec.authority.as_bytes());
     for (name, value) in spec.fields.iter() {
         // The framing is derived from the body below.

@@ -1,5 +1,6 @@
 //! Sums of the samples of all workers: the document of `yumen top`, metric families, recent requests.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -7,6 +8,7 @@ use yumen_base::metric::{MetricFamily, MetricKind, MetricSeries, MetricValue as 
 use yumen_plugin::ExchangeOutcome;
 
 use super::AllCounters;
+use crate::observe::call_counters::CallResult;
 use crate::observe::counters::WorkerCounters;
 use crate::observe::{RecentRequest, SampledExchange, UsageRow, UsageTable, UsageTables, UsageTotals};
 
@@ -73,6 +75,7 @@ impl AllCounters {
                 |usage| usage.answers as f64,
             ),
         ];
+        self.gather_calls(out);
         let mut plugins = UsageTable::default();
         for counters in &self.0 {
             counters.observed.read(|tables| plugins.merge(&tables.plugins));
@@ -90,6 +93,40 @@ impl AllCounters {
                 samples,
             });
         }
+    }
+}
+
+impl AllCounters {
+    /// Metric families of calls to services.
+    fn gather_calls(&self, out: &mut Vec<MetricFamily>) {
+        let mut results: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+        let mut in_flight: BTreeMap<&str, i64> = BTreeMap::new();
+        for (plugin, calls) in self.0.iter().flat_map(|counters| counters.calls.list()) {
+            for (result, counter) in CallResult::NAMES.iter().zip(&calls.results) {
+                *results.entry((plugin, result)).or_default() += counter.get();
+            }
+            *in_flight.entry(plugin).or_default() += calls.in_flight.get();
+        }
+        let total = |((plugin, result), count): ((&str, &str), u64)| MetricSeries {
+            labels: vec![("plugin", plugin.to_owned()), ("result", result.to_owned())],
+            value: Number::Number(count as f64),
+        };
+        let gauge = |(plugin, count): (&str, i64)| MetricSeries {
+            labels: vec![("plugin", plugin.to_owned())],
+            value: Number::Number(count as f64),
+        };
+        out.push(MetricFamily {
+            name: "yumen_plugin_calls_total".into(),
+            help: "Calls of plugins to services, by result.".into(),
+            kind: MetricKind::Counter,
+            samples: results.into_iter().map(total).collect(),
+        });
+        out.push(MetricFamily {
+            name: "yumen_plugin_calls_in_flight".into(),
+            help: "Calls of plugins to services that wait for a response.".into(),
+            kind: MetricKind::Gauge,
+            samples: in_flight.into_iter().map(gauge).collect(),
+        });
     }
 }
 
@@ -129,6 +166,7 @@ fn usage(usage: &UsageTotals) -> Value {
 /// Counters with one request in every family, from which the metrics reference takes the labels.
 pub(super) fn example() -> AllCounters {
     let counters = WorkerCounters::default();
+    counters.calls.of("opa").count(CallResult::Answered);
     let ran = yumen_plugin::PluginTiming {
         name: "key-auth",
         phase: yumen_plugin::Phase::Rewrite,

@@ -28,6 +28,7 @@ fn check(nodes: &str, timeout_ms: u64, expected: FaultKind) {
     let dial = EndpointDial {
         address: first.endpoints[0].addr,
         opening: vec![],
+        tunnel: None,
         handshake: None,
         timeout_ms,
         endpoint,

@@ -54,6 +54,7 @@ fn panic_while_connecting_wakes_all_waiters() {
     let dial = EndpointDial {
         address: ([127, 0, 0, 1], 1).into(),
         opening: vec![],
+        tunnel: None,
         handshake: None,
         timeout_ms: 0,
         endpoint: Arc::new(EndpointState::new()),

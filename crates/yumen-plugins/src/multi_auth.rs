@@ -1,0 +1,193 @@
+//! `multi-auth`: authenticates by the first of several authentication plugins that accepts a request.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::{
+    AccessRole, DryRunResult, Exchange, LocalResponse, NestedPluginFault, PhaseSet, Plugin,
+    PluginBuildContext, PluginFactory, ResponseHead, ResponseHeadPhase, Step,
+};
+
+use crate::openid_connect::{OpenidConnect, remove_identity};
+
+/// Settings of `multi-auth`.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct MultiAuthSettings {
+    /// Authentication plugins with their settings, in the order in which they are tried: `{"key-auth": {}}`.
+    #[schemars(length(min = 2))]
+    auth_plugins: Vec<Map<String, Value>>,
+}
+
+/// The compiled settings.
+pub(crate) struct MultiAuth {
+    plugins: Box<[NestedAuth]>,
+    /// Whether the upstream knows users by fields that only an identity provider vouches for.
+    forwards_identity: bool,
+}
+
+struct NestedAuth {
+    plugin: Arc<dyn Plugin>,
+    /// Whether the plugin sets the fields of an identity provider itself.
+    sets_identity: bool,
+}
+
+impl PluginFactory for MultiAuth {
+    const NAME: &'static str = "multi-auth";
+    const PRIORITY: i32 = 2600;
+    const ROLE: AccessRole = AccessRole::Authentication;
+    type Config = MultiAuthSettings;
+
+    fn build(config: MultiAuthSettings, setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
+        let mut plugins = Vec::new();
+        let Some(nested) = setup.nested else {
+            return Ok(MultiAuth { plugins: plugins.into(), forwards_identity: false });
+        };
+        for (at, entry) in config.auth_plugins.into_iter().enumerate() {
+            for (name, settings) in entry {
+                let path = format!("auth_plugins[{at}].{name}");
+                let message = match nested.build(&path, &name, settings) {
+                    Ok(plugin) => {
+                        plugins.push(NestedAuth { plugin, sets_identity: name == OpenidConnect::NAME });
+                        continue;
+                    }
+                    Err(NestedPluginFault::Unavailable) => {
+                        // It would refuse every request, and so does its absence.
+                        setup.warn(
+                            &path,
+                            "this version does not run the plugin: it accepts no request",
+                            "remove it",
+                        );
+                        continue;
+                    }
+                    Err(NestedPluginFault::Unknown) => format!("{name} plugin did not found"),
+                    Err(NestedPluginFault::NotAuthentication) => format!("{name} plugin is not supported"),
+                    Err(NestedPluginFault::Settings(refused)) => {
+                        let message = format!("plugin {name} check schema failed: {}", refused.message);
+                        return Err(refused.map_message(|_| message).under(&path));
+                    }
+                };
+                return Err(InvalidSettings::at(path, message));
+            }
+        }
+        let forwards_identity = plugins.iter().any(|nested| nested.sets_identity);
+        Ok(MultiAuth { plugins: plugins.into(), forwards_identity })
+    }
+}
+
+/// The verdict about a request.
+enum MultiAuthVerdict {
+    Accepted,
+    NeedBody { bytes_max: usize },
+    Refused(LocalResponse),
+}
+
+impl MultiAuth {
+    async fn authenticate(&self, ex: &mut Exchange<'_>) -> MultiAuthVerdict {
+        let before = ex.request.clone();
+        let mut answer = None;
+        for nested in &self.plugins {
+            let refusal = match verdict_of(&*nested.plugin, ex).await {
+                MultiAuthVerdict::Refused(refusal) => refusal,
+                MultiAuthVerdict::NeedBody { bytes_max } => {
+                    ex.request = before;
+                    return MultiAuthVerdict::NeedBody { bytes_max };
+                }
+                MultiAuthVerdict::Accepted => {
+                    self.accept(nested, ex);
+                    return MultiAuthVerdict::Accepted;
+                }
+            };
+            // A plugin may have removed the credential that another one looks for.
+            ex.request.clone_from(&before);
+            if answers(&refusal) {
+                answer.get_or_insert(refusal);
+            }
+        }
+        MultiAuthVerdict::Refused(answer.unwrap_or_else(all_refused))
+    }
+
+    /// Removes fields of a user that the client itself has sent, if another plugin has accepted the request.
+    fn accept(&self, by: &NestedAuth, ex: &mut Exchange<'_>) {
+        if self.forwards_identity && !by.sets_identity {
+            remove_identity(ex);
+        }
+    }
+}
+
+/// The verdict of one plugin.
+async fn verdict_of(plugin: &dyn Plugin, ex: &mut Exchange<'_>) -> MultiAuthVerdict {
+    let mut step = plugin.rewrite(ex);
+    loop {
+        step = match step {
+            Step::Continue => return MultiAuthVerdict::Accepted,
+            Step::Respond(response) => return MultiAuthVerdict::Refused(response),
+            Step::NeedBody { bytes_max } => return MultiAuthVerdict::NeedBody { bytes_max },
+            Step::Wait(future) => future.await,
+        };
+    }
+}
+
+/// Whether a response is the answer if no plugin accepts the request: the redirect to a login, a page of a login, the
+/// failure of a provider. A refusal is not.
+fn answers(response: &LocalResponse) -> bool {
+    response.status < 400 || response.status >= 500
+}
+
+fn all_refused() -> LocalResponse {
+    LocalResponse::message(401, "Authorization Failed")
+}
+
+impl Plugin for MultiAuth {
+    fn phases(&self) -> PhaseSet {
+        let has = |phase| self.plugins.iter().any(|nested| nested.plugin.phases().has(phase));
+        match has(PhaseSet::RESPONSE_HEAD) {
+            true => PhaseSet::REWRITE | PhaseSet::RESPONSE_HEAD,
+            false => PhaseSet::REWRITE,
+        }
+    }
+
+    fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        Step::Wait(Box::pin(async {
+            match self.authenticate(ex).await {
+                MultiAuthVerdict::Accepted => Step::Continue,
+                MultiAuthVerdict::NeedBody { bytes_max } => Step::NeedBody { bytes_max },
+                MultiAuthVerdict::Refused(response) => Step::Respond(response),
+            }
+        }))
+    }
+
+    fn response_head(&self, ex: &mut ResponseHeadPhase<'_, '_>, head: &mut ResponseHead) {
+        // A plugin that has not accepted the request has left nothing for the response.
+        for nested in self.plugins.iter().filter(|one| one.plugin.phases().has(PhaseSet::RESPONSE_HEAD)) {
+            nested.plugin.response_head(ex, head);
+        }
+    }
+
+    fn dry_run(&self, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
+        if phase != PhaseSet::REWRITE {
+            return DryRunResult::Continue;
+        }
+        let before = ex.request.clone();
+        let mut answer = None;
+        for nested in &self.plugins {
+            let refusal = match nested.plugin.dry_run(phase, ex) {
+                DryRunResult::Respond(refusal) | DryRunResult::Refuse(refusal, _) => refusal,
+                accepted => {
+                    self.accept(nested, ex);
+                    return accepted;
+                }
+            };
+            ex.request.clone_from(&before);
+            if answers(&refusal) {
+                answer.get_or_insert(refusal);
+            }
+        }
+        DryRunResult::Respond(answer.unwrap_or_else(all_refused))
+    }
+}
+
+#[cfg(test)]
+mod tests;

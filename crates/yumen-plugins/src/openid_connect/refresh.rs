@@ -1,0 +1,210 @@
+//! Renewal of access tokens. Requests of one session share a refresh grant: a rotating refresh token that is sent twice
+//! ends the session at the provider.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use aws_lc_rs::digest;
+use yumen_plugin::{Exchange, Method};
+
+use super::OpenidConnect;
+use super::client_auth::EndpointCall;
+use super::form::FormBody;
+use super::provider::OidcProvider;
+use super::tokens::{GrantFault, GrantedTokens, access_end_s};
+use crate::session::LoginSession;
+
+/// Time for which a result serves requests that still have the old cookie.
+const RESULT_KEPT_MS: u64 = 30_000;
+/// The same for a failure of the connection.
+const FAILURE_KEPT_MS: u64 = 1000;
+/// Interval at which waiting requests look for the result.
+const POLL_MS: u64 = 5;
+/// Most grants that are in flight or kept.
+const FLIGHTS_MAX: usize = 10_000;
+
+type TokenDigest = [u8; 32];
+type GrantResult = Result<GrantedTokens, GrantFault>;
+
+/// Refresh grants in flight, by the digest of the refresh token. All plugins of the process share them: two routes may
+/// have the same session.
+#[derive(Default)]
+pub(super) struct RefreshFlights {
+    flights: Mutex<HashMap<TokenDigest, RefreshFlight, foldhash::fast::RandomState>>,
+}
+
+enum RefreshFlight {
+    Running { since_ms: u64 },
+    Ended { result: Arc<GrantResult>, until_ms: u64 },
+}
+
+/// The part of a request in a grant.
+#[derive(Debug, PartialEq)]
+pub(super) enum RefreshTurn {
+    /// The request sends the grant.
+    Send,
+    /// Another request has sent it.
+    Wait,
+    /// The grant has ended.
+    Ended(Arc<GrantResult>),
+}
+
+impl RefreshFlights {
+    /// Takes part in the grant of this token. A grant that does not end in `limit_ms` is sent again.
+    pub(super) fn join(&self, token: TokenDigest, now_ms: u64, limit_ms: u64) -> RefreshTurn {
+        let mut flights = self.lock();
+        match flights.get(&token) {
+            Some(RefreshFlight::Running { since_ms }) if now_ms <= since_ms + limit_ms => {
+                return RefreshTurn::Wait;
+            }
+            Some(RefreshFlight::Ended { result, until_ms }) if now_ms <= *until_ms => {
+                return RefreshTurn::Ended(result.clone());
+            }
+            _ => {}
+        }
+        if flights.len() >= FLIGHTS_MAX {
+            flights.clear();
+        }
+        flights.retain(|_, flight| match flight {
+            RefreshFlight::Running { since_ms } => now_ms <= *since_ms + limit_ms,
+            RefreshFlight::Ended { until_ms, .. } => now_ms <= *until_ms,
+        });
+        flights.insert(token, RefreshFlight::Running { since_ms: now_ms });
+        RefreshTurn::Send
+    }
+
+    /// Ends a grant. Requests that wait see its result; a failure of the connection is kept for a second only.
+    pub(super) fn end(&self, token: TokenDigest, result: Arc<GrantResult>, now_ms: u64) {
+        let kept_ms = match *result {
+            Err(GrantFault::Unavailable(_)) => FAILURE_KEPT_MS,
+            _ => RESULT_KEPT_MS,
+        };
+        self.lock().insert(token, RefreshFlight::Ended { result, until_ms: now_ms + kept_ms });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<TokenDigest, RefreshFlight, foldhash::fast::RandomState>> {
+        self.flights.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The result of a renewal.
+pub(super) enum RenewalOutcome {
+    Renewed(Box<LoginSession>),
+    /// The provider has refused: the user must log in again.
+    Refused,
+    /// The provider is out of reach.
+    Unavailable(String),
+}
+
+impl OpenidConnect {
+    /// Renews the tokens of a session.
+    pub(super) async fn renew(
+        &self,
+        provider: &OidcProvider,
+        ex: &Exchange<'_>,
+        session: &LoginSession,
+    ) -> RenewalOutcome {
+        let Some(refresh_token) = &session.refresh_token else { return RenewalOutcome::Refused };
+        let granted = match &*self.grant(provider, ex, refresh_token).await {
+            Ok(granted) => granted.clone(),
+            Err(GrantFault::Refused(_)) => return RenewalOutcome::Refused,
+            Err(fault) => return RenewalOutcome::Unavailable(fault.to_string()),
+        };
+        if granted.access_token.is_none() {
+            return RenewalOutcome::Refused;
+        }
+        let mut renewed = session.clone();
+        if let Some(text) = &granted.id_token {
+            // The nonce is that of the login and need not be repeated (OpenID Connect Core §12.2).
+            match self.check_id_token(provider, ex, text, &granted, None).await {
+                Ok(subject) if subject == session.subject => renewed.id_token = granted.id_token.clone(),
+                // Tokens of another user.
+                _ => return RenewalOutcome::Refused,
+            }
+        }
+        renewed.access_expires_s = access_end_s(
+            &granted,
+            self.renewal.access_token_expires_in,
+            self.renewal.access_token_expires_leeway,
+            ex.now,
+        );
+        renewed.access_token = granted.access_token;
+        // Without a new one, the refresh token stays valid (RFC 6749 §6).
+        if let Some(refresh_token) = granted.refresh_token {
+            renewed.refresh_token = Some(refresh_token);
+        }
+        RenewalOutcome::Renewed(Box::new(renewed))
+    }
+
+    /// The result of the refresh grant, sent by this request or by another one.
+    async fn grant(
+        &self,
+        provider: &OidcProvider,
+        ex: &Exchange<'_>,
+        refresh_token: &str,
+    ) -> Arc<GrantResult> {
+        let key = digest::digest(&digest::SHA256, refresh_token.as_bytes());
+        let key: TokenDigest = key.as_ref().try_into().unwrap_or_default();
+        // The call has a time limit of its own; the rest is for a worker that is late.
+        let limit_ms = self.timeout_ms + 1000;
+        let started_ms = ex.host.clock().mono_ms();
+        loop {
+            let now_ms = ex.host.clock().mono_ms();
+            match self.refreshes.join(key, now_ms, limit_ms) {
+                RefreshTurn::Ended(result) => return result,
+                RefreshTurn::Wait if now_ms > started_ms + 2 * limit_ms => {
+                    return Arc::new(Err(GrantFault::Unavailable("no answer in time".to_owned())));
+                }
+                RefreshTurn::Wait => {}
+                RefreshTurn::Send => {
+                    if let Some(result) = self.send_grant(provider, ex, refresh_token, key).await {
+                        return result;
+                    }
+                }
+            }
+            ex.host.sleep(Duration::from_millis(POLL_MS)).await;
+        }
+    }
+
+    /// Sends the grant in a task of its own, which a client that leaves does not end; `None` if the result is to come.
+    async fn send_grant(
+        &self,
+        provider: &OidcProvider,
+        ex: &Exchange<'_>,
+        refresh_token: &str,
+        key: TokenDigest,
+    ) -> Option<Arc<GrantResult>> {
+        let Some(endpoint) = provider.token.as_ref() else {
+            let missing = "the identity provider has no token endpoint".to_owned();
+            return Some(Arc::new(Err(GrantFault::Unavailable(missing))));
+        };
+        let mut form = FormBody::default();
+        form.set("grant_type", "refresh_token");
+        form.set("refresh_token", refresh_token);
+        form.set("scope", &self.login.scope);
+        let mut spec = endpoint.target.request(Method::Post);
+        spec.may_repeat = false;
+        let now_s = ex.now.unix_s();
+        let mut call = EndpointCall { host: ex.host, endpoint: &endpoint.url, now_s, spec: &mut spec };
+        self.client.authenticate(self.token_method, &mut call, &mut form);
+        form.write(&mut spec);
+        let response = endpoint.target.send(ex.host, spec);
+        let flights = self.refreshes.clone();
+        match ex.host.outbound() {
+            Some(outbound) => {
+                let background = outbound.clone();
+                outbound.spawn(Box::pin(async move {
+                    let result = Arc::new(GrantedTokens::read(response.await));
+                    flights.end(key, result, background.now().mono_ms());
+                }));
+                None
+            }
+            None => {
+                let result = Arc::new(GrantedTokens::read(response.await));
+                flights.end(key, result.clone(), ex.host.clock().mono_ms());
+                Some(result)
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Sessions in Redis. The values are sealed, so an operator of Redis reads no token.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::background::{
+    RedisAddress, RedisLogin, RedisReply, RedisResult, RedisScript, RedisScriptCall, RedisTarget, RedisTls,
+    RedisTopology,
+};
+use yumen_plugin::plugin::LocalFuture;
+use yumen_plugin::{PluginBuildContext, PluginHost};
+
+const GET: RedisScript = RedisScript { text: "return redis.call('GET', KEYS[1])" };
+const SET: RedisScript = RedisScript { text: "return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])" };
+const DELETE: RedisScript = RedisScript { text: "return redis.call('DEL', KEYS[1])" };
+
+/// The server that holds sessions.
+#[derive(Deserialize, JsonSchema)]
+pub(crate) struct SessionRedisSettings {
+    /// Host name or IP address.
+    #[serde(default = "host")]
+    #[schemars(length(min = 2))]
+    host: String,
+    /// Port.
+    #[serde(default = "port")]
+    #[schemars(range(min = 1))]
+    port: u16,
+    /// User name.
+    #[schemars(length(min = 1))]
+    username: Option<String>,
+    /// Password.
+    password: Option<String>,
+    /// Number of the database.
+    #[serde(default)]
+    database: u64,
+    /// Prefix of the keys.
+    #[serde(default = "prefix")]
+    prefix: String,
+    /// Timeout of connecting in milliseconds.
+    #[serde(default = "timeout_ms")]
+    #[schemars(range(min = 1))]
+    connect_timeout: u64,
+    /// Timeout of sending in milliseconds.
+    #[serde(default = "timeout_ms")]
+    #[schemars(range(min = 1))]
+    send_timeout: u64,
+    /// Timeout of reading in milliseconds. The longest of the three timeouts covers a whole call.
+    #[serde(default = "timeout_ms")]
+    #[schemars(range(min = 1))]
+    read_timeout: u64,
+    /// Idle timeout of connections in milliseconds.
+    #[serde(default = "keepalive_ms")]
+    #[schemars(range(min = 1000))]
+    keepalive_timeout: u64,
+    /// Whether connections use TLS.
+    #[serde(default)]
+    ssl: bool,
+    /// Whether the certificate of the server is verified.
+    #[serde(default = "yes")]
+    ssl_verify: bool,
+    /// Name for SNI. Accepted without effect unless it equals `host`.
+    server_name: Option<String>,
+}
+
+fn host() -> String {
+    "127.0.0.1".to_owned()
+}
+
+fn port() -> u16 {
+    6379
+}
+
+fn prefix() -> String {
+    "sessions".to_owned()
+}
+
+fn timeout_ms() -> u64 {
+    1000
+}
+
+fn keepalive_ms() -> u64 {
+    10_000
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// The storage `redis`.
+pub(crate) struct SessionRedis {
+    target: Arc<RedisTarget>,
+    prefix: Box<str>,
+}
+
+/// Redis is out of reach or has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct StorageUnavailable;
+
+impl SessionRedis {
+    pub(super) fn new(
+        settings: &SessionRedisSettings,
+        setup: &PluginBuildContext<'_>,
+    ) -> Result<SessionRedis, InvalidSettings> {
+        if settings.port == 0 {
+            return Err(InvalidSettings::at("session.redis.port", "0 is not a port; allowed: 1 to 65535"));
+        }
+        if settings.server_name.as_ref().is_some_and(|name| *name != settings.host) {
+            let message = "has no effect: the TLS name of Redis is that of `host`";
+            setup.warn("session.redis.server_name", message, "write the name as `host`");
+        }
+        let target = RedisTarget {
+            topology: RedisTopology::Server(RedisAddress {
+                host: settings.host.trim_start_matches('[').trim_end_matches(']').to_owned(),
+                port: settings.port,
+            }),
+            login: RedisLogin {
+                username: settings.username.clone().unwrap_or_default(),
+                password: settings.password.clone().unwrap_or_default(),
+            },
+            database: settings.database,
+            tls: settings.ssl.then_some(RedisTls { verify: settings.ssl_verify }),
+            timeout_ms: settings.connect_timeout.max(settings.send_timeout).max(settings.read_timeout),
+            idle_ms: settings.keepalive_timeout,
+        };
+        // The debug output of a target has no password, so a digest of it is added.
+        let password = crate::limits::remote::digest(&target.login.password);
+        let target = setup.carry.keep(&format!("redis/{target:?}/{password:016x}"), || target);
+        Ok(SessionRedis { target, prefix: settings.prefix.as_str().into() })
+    }
+
+    fn call(
+        &self,
+        host: &dyn PluginHost,
+        script: RedisScript,
+        key: &str,
+        args: Vec<Vec<u8>>,
+    ) -> Result<LocalFuture<'static, RedisResult>, StorageUnavailable> {
+        let outbound = host.outbound().ok_or(StorageUnavailable)?;
+        let keys = vec![format!("{}:{key}", self.prefix).into_bytes()];
+        Ok(outbound.redis(&self.target, RedisScriptCall { script, keys, args }))
+    }
+
+    pub(super) async fn get(
+        &self,
+        host: &dyn PluginHost,
+        key: &str,
+    ) -> Result<Option<Vec<u8>>, StorageUnavailable> {
+        match self.call(host, GET, key, Vec::new())?.await {
+            Ok(RedisReply::Text(value)) => Ok(Some(value)),
+            Ok(RedisReply::Nil) => Ok(None),
+            _ => Err(StorageUnavailable),
+        }
+    }
+
+    pub(super) async fn set(
+        &self,
+        host: &dyn PluginHost,
+        key: &str,
+        value: String,
+        ends_ms: u64,
+    ) -> Result<(), StorageUnavailable> {
+        let args = vec![value.into_bytes(), ends_ms.max(1).to_string().into_bytes()];
+        self.call(host, SET, key, args)?.await.map(drop).map_err(|_| StorageUnavailable)
+    }
+
+    pub(super) async fn delete(&self, host: &dyn PluginHost, key: &str) -> Result<(), StorageUnavailable> {
+        self.call(host, DELETE, key, Vec::new())?.await.map(drop).map_err(|_| StorageUnavailable)
+    }
+}
