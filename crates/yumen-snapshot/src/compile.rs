@@ -72,7 +72,7 @@ use tables::{
 pub use certificate::{
     ClientCertRules, HandshakeRules, KeyPairError, LoadCertificate, Loaded, ScopeTlsRules, TlsLoader,
 };
-pub use context::{CompilerEnv, UpstreamDefaults};
+pub use context::{CompilerEnv, ReadPluginFile, UpstreamDefaults};
 pub use plugin_settings::{PluginSettingsError, meta_schema};
 pub use references::{Variables, meaning};
 pub use tables::{DiscoveryQuery, DiscoveryResult};
@@ -185,6 +185,12 @@ impl Compiler {
         self
     }
 
+    /// The same compiler; its plugins read the files that their settings name.
+    pub fn with_files(mut self, read: ReadPluginFile) -> Compiler {
+        self.context.read_file = Some(read);
+        self
+    }
+
     /// The same compiler; its snapshots explain requests by these rules.
     pub fn with_request_rules(mut self, rules: RequestRules) -> Compiler {
         self.routes.table_mut().rules = rules;
@@ -214,10 +220,12 @@ impl Compiler {
 
     /// A compiler of the same environment, without objects and carried state.
     pub fn fresh(&self) -> Compiler {
-        let CompileContext { registry, env, .. } = &self.context;
+        let CompileContext { registry, env, read_file, .. } = &self.context;
         // Trials must not change the state of the traffic: a policy test would count against real limits.
         let env = CompilerEnv { sinks: None, ..env.clone() };
-        Compiler::new(registry.clone(), Arc::new(Carry::default()), env)
+        let mut fresh = Compiler::new(registry.clone(), Arc::new(Carry::default()), env);
+        fresh.context.read_file.clone_from(read_file);
+        fresh
     }
 
     /// Sets the texts that were in force when the predecessor process ended. An object of the next [`Compiler::apply`]

@@ -68,11 +68,16 @@ pub struct CompilerEnv {
     pub sinks: Option<Arc<SinkRegistry>>,
 }
 
+/// Reads a text file that the settings of a plugin name.
+pub type ReadPluginFile = Arc<dyn Fn(&str) -> Result<String, String> + Send + Sync>;
+
 /// The environment of a compiler, with values that many objects share.
 pub(super) struct CompileContext {
     pub(super) registry: Arc<PluginRegistry>,
     pub(super) carry: Arc<Carry>,
     pub(super) env: CompilerEnv,
+    /// Reads files for plugins; `None` refuses their paths.
+    pub(super) read_file: Option<ReadPluginFile>,
     pub(super) empty_chain: Arc<PluginChain>,
     /// TLS settings of upstreams without their own.
     pub(super) plain_tls: Arc<UpstreamTls>,
@@ -100,6 +105,7 @@ impl CompileContext {
             registry,
             carry,
             env,
+            read_file: None,
             empty_chain: Arc::default(),
             plain_tls: Arc::default(),
             no_turns: Arc::default(),
