@@ -47,6 +47,7 @@ struct JweCredentialSpec {
     #[schemars(length(min = 1))]
     key: String,
     /// The key for A256GCM: 32 bytes.
+    #[schemars(length(min = 1))]
     secret: String,
     /// Whether `secret` is base64url.
     #[serde(default)]

@@ -31,6 +31,7 @@ pub(crate) struct LogglySettings {
     #[schemars(schema_with = "severity_schema")]
     severity: SyslogSeverity,
     /// Severities by the status of the response.
+    #[serde(default)]
     #[schemars(schema_with = "severity_map_schema")]
     severity_map: Option<BTreeMap<String, SyslogSeverity>>,
     /// Tags of messages.

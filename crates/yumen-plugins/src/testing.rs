@@ -15,11 +15,11 @@ use yumen_plugin::kind::NodeFacts;
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::sink::SinkReceiver;
 use yumen_plugin::{
-    BodyChunk, Carry, ClientInfo, Consumer, ConsumerIdentity, ConsumerIndex, Exchange, ExchangeOutcome,
-    Fields, LocalResponse, LogPreparation, Now, ObjectLookup, PhaseSet, Plugin, PluginBuildContext,
-    PluginHost, PluginRegistry, RequestHead, ResponseBodyPhase, ResponseHead, ResponseHeadPhase, RouteInfo,
-    SharedOutbound, SinkBatch, SinkHandle, SinkRegistry, SinkRequest, Step, SubrequestFault,
-    SubrequestResponse, SubrequestSpec, UpstreamRequestPhase,
+    BodyChunk, Carry, ClientInfo, Consumer, ConsumerIdentity, ConsumerIndex, DirectoryQuery, DirectoryResult,
+    DirectoryTarget, Exchange, ExchangeOutcome, Fields, LocalResponse, LogPreparation, Now, ObjectLookup,
+    PhaseSet, Plugin, PluginBuildContext, PluginHost, PluginRegistry, RequestHead, ResponseBodyPhase,
+    ResponseHead, ResponseHeadPhase, RouteInfo, SharedOutbound, SinkBatch, SinkHandle, SinkRegistry,
+    SinkRequest, Step, SubrequestFault, SubrequestResponse, SubrequestSpec, UpstreamRequestPhase,
 };
 
 /// A worker with a clock that only the test and sleeps move.
@@ -33,6 +33,9 @@ pub(crate) struct ManualHost {
     /// The response to subrequests, and the subrequests that were made.
     pub(crate) answer: Option<Result<SubrequestResponse, SubrequestFault>>,
     pub(crate) subrequests: RefCell<Vec<SubrequestSpec>>,
+    /// The answer of directories, and the queries that were made.
+    pub(crate) directory: Option<DirectoryResult>,
+    pub(crate) queries: RefCell<Vec<(Arc<DirectoryTarget>, DirectoryQuery)>>,
 }
 
 impl ManualHost {
@@ -110,6 +113,16 @@ impl PluginHost for ManualHost {
     ) -> Option<LocalFuture<'static, Result<SubrequestResponse, SubrequestFault>>> {
         self.subrequests.borrow_mut().push(question);
         let answer = self.answer.clone()?;
+        Some(Box::pin(async { answer }))
+    }
+
+    fn ask_directory(
+        &self,
+        target: &Arc<DirectoryTarget>,
+        query: DirectoryQuery,
+    ) -> Option<LocalFuture<'static, DirectoryResult>> {
+        self.queries.borrow_mut().push((target.clone(), query));
+        let answer = self.directory.clone()?;
         Some(Box::pin(async { answer }))
     }
 }
