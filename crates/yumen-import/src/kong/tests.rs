@@ -23,7 +23,7 @@ use super::import;
 use crate::{ImportContext, ImportResult};
 
 /// The plugins that the gateway of the cases runs: fixed, so that a new plugin does not change the expected files.
-const RUNNING: [&str; 16] = [
+const RUNNING: [&str; 18] = [
     "basic-auth",
     "client-control",
     "consumer-restriction",
@@ -31,7 +31,9 @@ const RUNNING: [&str; 16] = [
     "fault-injection",
     "ip-restriction",
     "jwt-auth",
+    "kafka-logger",
     "key-auth",
+    "ldap-auth-advanced",
     "limit-count",
     "mocking",
     "prometheus",
