@@ -85,7 +85,7 @@ fn bodies_are_tapped_while_they_stream() {
     let (sink, upstream) = (HttpSink::start(), Upstream::echo("a"));
     let more = json!({
         "batch_max_size": 1, "include_req_body": true, "include_resp_body": true,
-        "max_req_body_bytes": 10, "max_resp_body_bytes": 8,
+        "max_req_body_bytes": 10, "max_resp_body_bytes": 9,
         "log_format_extra": { "nothing": "$arg_none" },
     });
     let gateway = Gateway::start(&routes(&http_logger(&sink, &more), &upstream));
@@ -112,7 +112,10 @@ fn bodies_are_tapped_while_they_stream() {
 
 #[test]
 fn a_compressed_body_is_logged_as_the_upstream_sent_it() {
-    let (sink, upstream) = (HttpSink::start(), Upstream::text("a text that the gateway compresses"));
+    let sink = HttpSink::start();
+    let upstream = Upstream::start(|_, stream| {
+        respond(stream, 200, "Content-Type: text/plain\r\n", b"a text that the gateway compresses")
+    });
     let more = json!({ "batch_max_size": 1, "include_resp_body": true });
     let mut plugins = http_logger(&sink, &more);
     plugins["gzip"] = json!({ "types": "*", "min_length": 1 });
@@ -132,7 +135,8 @@ fn masked_values_reach_neither_entry_nor_access_log() {
         { "type": "header", "name": "Authorization", "action": "remove" },
         { "type": "body", "body_format": "json", "name": "$.card", "action": "replace", "value": "***" },
     ]});
-    let options = Options { node: "logs: {access: {path: access.log}}\n", ..Options::default() };
+    let options =
+        Options { node: "logs: {access: {enabled: true, path: access.log}}\n", ..Options::default() };
     let gateway = Gateway::with(&routes(&plugins, &upstream), &options);
     let body = "{\"card\":\"canary-card\",\"a\":1}";
     let reply = gateway.send(format!(
