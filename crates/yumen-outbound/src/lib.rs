@@ -1,7 +1,7 @@
 //! Calls of the control runtime to the servers of plugins.
 //!
-//! Workers never block on these servers; a request waits only for a directory. This crate must not know plugins, stores or
-//! configuration.
+//! Workers never block on these servers; a request waits only for a directory. This crate must not know plugins,
+//! stores or configuration.
 
 mod batch;
 mod connector;

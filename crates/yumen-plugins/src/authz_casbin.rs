@@ -1,7 +1,7 @@
 //! `authz-casbin`: authorizes requests by a model and a policy of Casbin.
 //!
-//! An evaluator of the documented grammar: definitions, roles, effects, operators and pattern functions become a tree when
-//! the configuration is compiled. Other grammar is refused when it is written.
+//! An evaluator of the documented grammar: definitions, roles, effects, operators and pattern functions become a tree
+//! when the configuration is compiled. Other grammar is refused when it is written.
 
 mod expression;
 mod model;

@@ -27,7 +27,7 @@ const PENDING_BYTES_MAX: u64 = 8 * 1024 * 1024;
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct ErrorLogSettings {}
 
-/// Metadata of `error-log-logger`. The first of `skywalking`, `clickhouse`, `kafka` and `tcp` that is set gets the lines.
+/// Metadata of `error-log-logger`. The first of `skywalking`, `clickhouse`, `kafka` and `tcp` that is set gets lines.
 #[derive(Deserialize, JsonSchema)]
 #[schemars(extend(
     "anyOf" = [

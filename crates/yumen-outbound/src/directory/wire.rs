@@ -130,7 +130,7 @@ pub(crate) struct LdapOutcome {
     pub(crate) text: String,
 }
 
-/// The length of the message at the begin of `bytes`; `None` if more bytes are needed. `Err` if the bytes are no message.
+/// The length of the message at the begin of `bytes`; `None` if more bytes are needed, an error if they are no message.
 pub(crate) fn message_length(bytes: &[u8]) -> Result<Option<usize>, &'static str> {
     const MALFORMED: &str = "the server sent bytes that are not LDAP";
     let Some(tag) = bytes.first() else { return Ok(None) };

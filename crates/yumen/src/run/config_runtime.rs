@@ -31,7 +31,6 @@ use crate::endpoints::dns::{self, HostNames};
 use crate::endpoints::inputs::KnownInputs;
 use crate::endpoints::sources::InputSources;
 use crate::operators::{OperatorContext, OperatorSockets};
-use crate::process::node_log;
 use crate::senders::LogSenders;
 use crate::serving::listener_supervisor::{ListenerReport, ListenerServices};
 use crate::serving::listeners::BoundListeners;
@@ -67,7 +66,6 @@ impl ConfigRuntime {
         let (carry, publisher) = (Arc::new(Carry::default()), Arc::new(Publisher::default()));
         let mut tls = TlsServices::new(node, &received.ticket_keys, &received.staples)?;
         let sinks = Arc::<SinkRegistry>::default();
-        node_log::forward_to(sinks.clone());
         let compiler =
             compiler::new(&listeners.actual(node), bootstrap.worker_count, carry.clone(), tls.loader.clone())
                 .with_sinks(sinks.clone());
