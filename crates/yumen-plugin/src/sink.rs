@@ -12,7 +12,7 @@ use bytes::Bytes;
 use yumen_base::Now;
 
 pub use queue::{SinkHandle, SinkQueue, SinkReceiver, SinkResult};
-pub use registry::{NodeLogLevel, NodeLogSink, SINK_BYTES_MAX, SinkRegistry};
+pub use registry::{NodeLogLevel, NodeLogSink, RenderLine, SINK_BYTES_MAX, SinkRegistry};
 
 /// A sink: the place of the entries and the rules for batches. Equal specs share one queue and one sender, over all
 /// objects.

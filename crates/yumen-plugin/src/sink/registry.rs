@@ -22,6 +22,9 @@ pub enum NodeLogLevel {
     Debug,
 }
 
+/// Makes an entry of a line.
+pub type RenderLine = Box<dyn Fn(&str) -> Vec<u8> + Send + Sync>;
+
 /// The sink of the node's own log.
 pub struct NodeLogSink {
     /// The sink.
@@ -29,7 +32,7 @@ pub struct NodeLogSink {
     /// The least severe level that is sent.
     pub level: NodeLogLevel,
     /// Makes an entry of a line.
-    pub render: Box<dyn Fn(&str) -> Vec<u8> + Send + Sync>,
+    pub render: RenderLine,
 }
 
 /// Opens queues while plugins are built. The control side takes the new ones and starts their senders.
