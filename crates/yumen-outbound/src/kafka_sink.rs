@@ -74,7 +74,7 @@ impl KafkaSink {
     /// The partition for the next record, and the broker that leads it.
     async fn leader(&mut self) -> Result<LeadingBroker, ProduceFault> {
         let max_age = Duration::from_millis(self.settings.refresh_ms);
-        if !self.layout.as_ref().is_some_and(|(_, since)| since.elapsed() < max_age) {
+        if self.layout.as_ref().is_none_or(|(_, since)| since.elapsed() >= max_age) {
             self.layout = Some((self.find_layout().await?, Instant::now()));
         }
         let unknown = || ProduceFault::Retry("the topic has no partition with a leader".to_owned());
