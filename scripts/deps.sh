@@ -26,6 +26,7 @@ test  nginx       nginx-light
 test  h2load      nghttp2-client
 test  redis-server   redis-server
 test  redis-sentinel redis-sentinel
+test  slapd       slapd
 test  sslscan     sslscan
 test  etcd        etcd-server
 test  ip          iproute2

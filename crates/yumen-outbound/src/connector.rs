@@ -61,20 +61,33 @@ impl SinkConnector {
             let tcp = TcpStream::connect((host, port)).await.map_err(|error| error.to_string())?;
             // Batches are written whole.
             let _ = tcp.set_nodelay(true);
-            let Some(settings) = tls else { return Ok(Box::new(tcp) as Box<dyn SinkStream>) };
-            let mut config = self.tls.get(settings)?;
-            if let Some(protocol) = protocol {
-                Arc::make_mut(&mut config).alpn_protocols = vec![protocol.to_vec()];
+            match tls {
+                None => Ok::<_, String>(Box::new(tcp) as Box<dyn SinkStream>),
+                Some(settings) => self.secure(host, Box::new(tcp), settings, protocol).await,
             }
-            let connector = TlsConnector::from(config);
-            let name = settings.server_name.clone().unwrap_or_else(|| host.to_owned());
-            let name = rustls::pki_types::ServerName::try_from(name).map_err(|error| error.to_string())?;
-            let stream = connector.connect(name, tcp).await.map_err(|error| error.to_string())?;
-            Ok::<_, String>(Box::new(stream) as Box<dyn SinkStream>)
         };
         match tokio::time::timeout(timeout, connecting).await {
             Ok(connected) => connected.map_err(failed),
             Err(_) => Err(failed("timeout".to_owned())),
         }
+    }
+
+    /// Starts TLS on an open connection.
+    pub(crate) async fn secure(
+        &self,
+        host: &str,
+        stream: Box<dyn SinkStream>,
+        settings: &SinkTls,
+        protocol: Option<&[u8]>,
+    ) -> Result<Box<dyn SinkStream>, String> {
+        let mut config = self.tls.get(settings)?;
+        if let Some(protocol) = protocol {
+            Arc::make_mut(&mut config).alpn_protocols = vec![protocol.to_vec()];
+        }
+        let connector = TlsConnector::from(config);
+        let name = settings.server_name.clone().unwrap_or_else(|| host.to_owned());
+        let name = rustls::pki_types::ServerName::try_from(name).map_err(|error| error.to_string())?;
+        let stream = connector.connect(name, stream).await.map_err(|error| error.to_string())?;
+        Ok(Box::new(stream))
     }
 }

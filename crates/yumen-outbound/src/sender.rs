@@ -18,7 +18,7 @@ use crate::tls::TlsClients;
 use crate::transport::SinkTransport;
 
 /// Connections that the senders of a process open at the same time.
-const CONNECTS_MAX: usize = 64;
+pub(crate) const CONNECTS_MAX: usize = 64;
 /// Longest pause that a server may ask for by `Retry-After`.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 /// Shortest pause before a repetition, so that a server that refuses at once is not flooded.

@@ -4,8 +4,10 @@ use yumen_plugin::{SinkAddress, SinkReply, SinkRequest};
 
 use crate::connector::{SendFault, SinkConnector};
 use crate::file_sink::FileSink;
+use crate::google_sink::GoogleSink;
 use crate::grpc_sink::GrpcSink;
 use crate::http_sink::HttpSink;
+use crate::kafka_sink::KafkaSink;
 use crate::stream_sink::{TcpSink, UdpSink};
 
 /// The transport of one sink.
@@ -15,6 +17,8 @@ pub(crate) enum SinkTransport {
     Tcp(TcpSink),
     Udp(UdpSink),
     File(FileSink),
+    Kafka(Box<KafkaSink>),
+    Google(Box<GoogleSink>),
 }
 
 impl SinkTransport {
@@ -32,6 +36,12 @@ impl SinkTransport {
             }
             SinkAddress::Udp { host, port } => SinkTransport::Udp(UdpSink::new(host, port)),
             SinkAddress::File { path } => SinkTransport::File(FileSink::new(path)),
+            SinkAddress::Google(account) => {
+                SinkTransport::Google(Box::new(GoogleSink::new(*account, &connector)))
+            }
+            SinkAddress::Kafka(settings) => {
+                SinkTransport::Kafka(Box::new(KafkaSink::new(*settings, connector)))
+            }
         }
     }
 
@@ -44,6 +54,8 @@ impl SinkTransport {
             SinkTransport::Tcp(tcp) => tcp.send(request).await.map(|()| ok),
             SinkTransport::Udp(udp) => udp.send(request).await.map(|()| ok),
             SinkTransport::File(file) => file.send(request).await.map(|()| ok),
+            SinkTransport::Google(google) => google.send(request).await,
+            SinkTransport::Kafka(kafka) => kafka.send(request).await.map(|()| ok),
         }
     }
 }

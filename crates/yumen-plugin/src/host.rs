@@ -1,13 +1,14 @@
 //! Services of the worker that plugins reach through an exchange: time, waiting, randomness, subrequests.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use yumen_base::Now;
 
 use crate::plugin::LocalFuture;
 use crate::{
-    FetchedCell, Offload, OffloadJob, SharedOutbound, SinkHandle, SubrequestFault, SubrequestResponse,
-    SubrequestSpec, TapBudget,
+    DirectoryQuery, DirectoryResult, DirectoryTarget, FetchedCell, Offload, OffloadJob, SharedOutbound,
+    SinkHandle, SubrequestFault, SubrequestResponse, SubrequestSpec, TapBudget,
 };
 
 /// Services of the worker that runs a plugin. A plugin has no other source of time, waiting or randomness.
@@ -38,6 +39,14 @@ pub trait PluginHost {
         &self,
         _subrequest: SubrequestSpec,
     ) -> Option<LocalFuture<'static, Result<SubrequestResponse, SubrequestFault>>> {
+        None
+    }
+    /// Asks a directory; `None` in a dry run.
+    fn ask_directory(
+        &self,
+        _target: &Arc<DirectoryTarget>,
+        _query: DirectoryQuery,
+    ) -> Option<LocalFuture<'static, DirectoryResult>> {
         None
     }
     /// The limit of tapped bodies that the exchanges of the worker share.

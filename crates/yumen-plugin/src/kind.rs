@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use yumen_config::schema::{self, InvalidSettings};
 
-use crate::{Carry, ObjectLookup, Plugin, SinkRegistry};
+use crate::{Carry, NodeLogSink, ObjectLookup, Plugin, SinkRegistry};
 
 /// The traffic that a plugin supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -189,6 +189,8 @@ pub struct PluginKind {
     pub consumer: Option<ConsumerSettingsKind>,
     schema: fn() -> Value,
     metadata_schema: Option<fn() -> Value>,
+    /// Opens the sink of the node's own log by the metadata of the plugin.
+    pub node_log: Option<OpenNodeLog>,
     reword: fn(InvalidSettings, &Value) -> InvalidSettings,
     build: BuildFn,
 }
@@ -207,6 +209,7 @@ impl PluginKind {
             consumer: None,
             schema: schema::of::<T::Config>,
             metadata_schema: None,
+            node_log: None,
             reword: T::reword,
             build: |settings, setup| {
                 let config = serde_json::from_value(settings).map_err(InvalidSettings::from_serde)?;
@@ -237,12 +240,21 @@ impl PluginKind {
         kind
     }
 
+    /// The same kind, whose metadata opens the sink of the node's own log.
+    pub const fn with_node_log(mut self, open: OpenNodeLog) -> PluginKind {
+        self.node_log = Some(open);
+        self
+    }
+
     /// The same kind with metadata of type `M`.
     pub const fn with_metadata<M: JsonSchema>(mut self) -> PluginKind {
         self.metadata_schema = Some(schema::of::<M>);
         self
     }
 }
+
+/// Opens the sink of the node's own log by metadata.
+pub type OpenNodeLog = fn(&Value, &SinkRegistry) -> Result<NodeLogSink, InvalidSettings>;
 
 /// A kind with its JSON schemas, which are generated on first use.
 pub struct RegisteredPlugin {

@@ -8,6 +8,7 @@ pub mod carry;
 pub mod chain;
 pub mod coding;
 pub mod consumer;
+pub mod directory;
 pub mod exchange;
 pub mod expr;
 pub mod fetched;
@@ -40,6 +41,10 @@ pub use carry::{Carry, ExportedState, PortableState};
 pub use chain::{ChainVerdict, Origin, Phase, PluginChain, PluginInstance, PluginMeta};
 pub use coding::{BodyCoder, CodingOffers, ResponseCoding};
 pub use consumer::{Consumer, ConsumerIdentity, ConsumerIndex};
+pub use directory::{
+    DirectoryAccess, DirectoryFault, DirectoryFuture, DirectoryLogin, DirectoryQuery, DirectoryReply,
+    DirectoryResult, DirectorySearch, DirectorySecurity, DirectoryService, DirectoryTarget,
+};
 pub use exchange::phases::{
     LogPreparation, PrereadPhase, ResponseBodyPhase, ResponseHeadPhase, UpstreamRequestPhase,
 };
@@ -73,8 +78,9 @@ pub use per_worker::PerWorker;
 pub use plugin::{BodyChunk, DryRunResult, PhaseSet, Plugin, PrereadStep, Step};
 pub use response::LocalResponse;
 pub use sink::{
-    BatchPolicy, SinkAddress, SinkBatch, SinkChunk, SinkEncoder, SinkFraming, SinkHandle, SinkHeartbeat,
-    SinkQueue, SinkRegistry, SinkReply, SinkRequest, SinkSpec, SinkTls, SinkVerdict,
+    BatchPolicy, GoogleAccount, KafkaLogin, KafkaMechanism, KafkaSettings, NodeLogLevel, NodeLogSink,
+    SinkAddress, SinkBatch, SinkChunk, SinkEncoder, SinkFraming, SinkHandle, SinkHeartbeat, SinkQueue,
+    SinkRegistry, SinkReply, SinkRequest, SinkSpec, SinkTls, SinkVerdict,
 };
 pub use subrequest::{OutboundProxy, SubrequestFault, SubrequestResponse, SubrequestSpec};
 pub use tap::{BodyTap, TapBudget};

@@ -41,6 +41,11 @@ pub trait ObjectLookup {
         Arc::default()
     }
 
+    /// Reads a text file that the settings name, of at most 1 MiB. The file is read once per compilation of the object.
+    fn read_file(&self, path: &str) -> Result<String, String> {
+        Err(format!("the file {path} cannot be read here"))
+    }
+
     /// Records the settings of a group, which should be equal wherever this plugin has `name` at `path`.
     /// Different settings are accepted and reported as a problem.
     fn agree(&self, _path: &str, _name: &str, _settings: &str) {}

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use yumen_base::Now;
 
 pub use queue::{SinkHandle, SinkQueue, SinkReceiver, SinkResult};
-pub use registry::{SINK_BYTES_MAX, SinkRegistry};
+pub use registry::{NodeLogLevel, NodeLogSink, RenderLine, SINK_BYTES_MAX, SinkRegistry};
 
 /// A sink: the place of the entries and the rules for batches. Equal specs share one queue and one sender, over all
 /// objects.
@@ -80,6 +80,101 @@ pub enum SinkAddress {
         /// The path.
         path: String,
     },
+    /// A topic of Apache Kafka.
+    Kafka(Box<KafkaSettings>),
+    /// An HTTP server of Google, with the access tokens of a service account.
+    Google(Box<GoogleAccount>),
+}
+
+/// A service account of Google and the servers that it is for.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct GoogleAccount {
+    /// Origin of the server.
+    pub endpoint: String,
+    /// Origin of the server for access tokens.
+    pub token_endpoint: String,
+    /// Path and query of access tokens.
+    pub token_target: String,
+    /// The whole URL of access tokens, which is the audience of signed requests.
+    pub token_url: String,
+    /// Address of the account.
+    pub client_email: String,
+    /// RSA key in PEM.
+    pub private_key: String,
+    /// Scopes, separated by spaces.
+    pub scope: String,
+    /// TLS settings for https.
+    pub tls: SinkTls,
+    /// Time limit of one request in milliseconds.
+    pub timeout_ms: u64,
+}
+
+impl std::fmt::Debug for GoogleAccount {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The key must not appear in logs.
+        f.debug_struct("GoogleAccount").field("client_email", &self.client_email).finish_non_exhaustive()
+    }
+}
+
+/// A topic of Apache Kafka.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct KafkaSettings {
+    /// Hosts and ports of brokers by which the cluster is found.
+    pub brokers: Vec<(String, u16)>,
+    /// The topic.
+    pub topic: String,
+    /// Key of the records, which decides about their partition.
+    pub key: Option<String>,
+    /// Whether all replicas in sync must acknowledge a record, and not only the leader.
+    pub awaits_replicas: bool,
+    /// Time limit of a request in milliseconds.
+    pub timeout_ms: u64,
+    /// Interval of metadata refreshes in milliseconds.
+    pub refresh_ms: u64,
+    /// Credentials.
+    pub login: Option<KafkaLogin>,
+    /// TLS settings; `None` for plain TCP.
+    pub tls: Option<SinkTls>,
+}
+
+/// Credentials for Apache Kafka.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct KafkaLogin {
+    /// The mechanism.
+    pub mechanism: KafkaMechanism,
+    /// User name.
+    pub user: String,
+    /// Password.
+    pub password: String,
+}
+
+impl std::fmt::Debug for KafkaLogin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The password must not appear in logs.
+        f.debug_struct("KafkaLogin").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+/// SASL mechanisms (RFC 4616, RFC 5802).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum KafkaMechanism {
+    /// The password itself.
+    Plain,
+    /// SCRAM with SHA-256.
+    ScramSha256,
+    /// SCRAM with SHA-512.
+    ScramSha512,
+}
+
+impl KafkaMechanism {
+    /// The registered name.
+    pub fn name(self) -> &'static str {
+        match self {
+            KafkaMechanism::Plain => "PLAIN",
+            KafkaMechanism::ScramSha256 => "SCRAM-SHA-256",
+            KafkaMechanism::ScramSha512 => "SCRAM-SHA-512",
+        }
+    }
 }
 
 impl std::fmt::Display for SinkAddress {
@@ -91,6 +186,15 @@ impl std::fmt::Display for SinkAddress {
             SinkAddress::Udp { host, port } => write!(f, "udp://{host}:{port}"),
             SinkAddress::Grpc { endpoint, .. } => f.write_str(endpoint),
             SinkAddress::File { path } => f.write_str(path),
+            SinkAddress::Google(account) => f.write_str(&account.endpoint),
+            SinkAddress::Kafka(kafka) => {
+                f.write_str("kafka://")?;
+                for (index, (host, port)) in kafka.brokers.iter().enumerate() {
+                    let comma = if index == 0 { "" } else { "," };
+                    write!(f, "{comma}{host}:{port}")?;
+                }
+                write!(f, "/{}", kafka.topic)
+            }
         }
     }
 }

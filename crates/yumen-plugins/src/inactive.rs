@@ -37,11 +37,6 @@ const fn with(metadata: MemberTypes, plugin: MissingPlugin) -> MissingPlugin {
     MissingPlugin { metadata, ..plugin }
 }
 
-/// The same plugin with settings in consumers that differ from those on routes.
-const fn held(consumer: MemberTypes, plugin: MissingPlugin) -> MissingPlugin {
-    MissingPlugin { consumer, ..plugin }
-}
-
 /// A logger, whose metadata sets the form of its entries.
 const fn logger(name: &'static str, priority: i32) -> MissingPlugin {
     with(LOG_METADATA, harmless(name, priority))
@@ -49,21 +44,6 @@ const fn logger(name: &'static str, priority: i32) -> MissingPlugin {
 
 const LOG_METADATA: MemberTypes =
     &[("log_format", "object"), ("log_format_extra", "object"), ("max_pending_entries", "integer")];
-const ERROR_LOG_METADATA: MemberTypes = &[
-    ("tcp", "object"),
-    ("skywalking", "object"),
-    ("clickhouse", "object"),
-    ("kafka", "object"),
-    ("name", "string"),
-    ("level", "string"),
-    ("timeout", "integer"),
-    ("keepalive", "integer"),
-    ("batch_max_size", "integer"),
-    ("max_retry_count", "integer"),
-    ("retry_delay", "integer"),
-    ("buffer_duration", "integer"),
-    ("inactive_timeout", "integer"),
-];
 const ERROR_PAGE_METADATA: MemberTypes = &[
     ("enable", "boolean"),
     ("error_404", "object"),
@@ -74,7 +54,6 @@ const ERROR_PAGE_METADATA: MemberTypes = &[
 const LIMIT_METADATA: MemberTypes =
     &[("limit_header", "string"), ("remaining_header", "string"), ("reset_header", "string")];
 const WAF_METADATA: MemberTypes = &[("nodes", "array"), ("mode", "string"), ("config", "object")];
-const LDAP_CONSUMER: MemberTypes = &[("user_dn", "string")];
 
 const fn on(serves: ServedTraffic, plugin: MissingPlugin) -> MissingPlugin {
     MissingPlugin { serves, ..plugin }
@@ -95,7 +74,6 @@ pub const TABLE: &[MissingPlugin] = &[
     harmless("ai-rag", 1060),
     guard("ai-rate-limiting", 1030),
     guard("ai-request-rewrite", 1073),
-    with(&[("model", "string"), ("policy", "string")], guard("authz-casbin", 2560)),
     guard("aws-lambda", -1899),
     with(&[("master_apikey", "string"), ("master_clientid", "string")], guard("azure-functions", -1900)),
     with(
@@ -106,7 +84,6 @@ pub const TABLE: &[MissingPlugin] = &[
     with(WAF_METADATA, guard("chaitin-waf", 2700)),
     guard("dubbo-proxy", 507),
     guard("echo", 412),
-    with(ERROR_LOG_METADATA, harmless("error-log-logger", 1091)),
     with(ERROR_PAGE_METADATA, harmless("error-page", 450)),
     with(&[("ikey", "number"), ("skey", "string")], guard("example-plugin", 0)),
     harmless("exit-transformer", 22950),
@@ -114,16 +91,12 @@ pub const TABLE: &[MissingPlugin] = &[
     guard("ext-plugin-post-resp", -4000),
     guard("ext-plugin-pre-req", 12000),
     harmless("gm", -43),
-    logger("google-cloud-logging", 407),
     with(LIMIT_METADATA, guard("graphql-limit-count", 1004)),
     harmless("graphql-proxy-cache", 1009),
     guard("http-dubbo", 504),
     harmless("inspect", 200),
-    logger("kafka-logger", 403),
     guard("kafka-proxy", 508),
     with(&[("max_pending_entries", "integer")], harmless("lago", 415)),
-    held(LDAP_CONSUMER, credentials("ldap-auth", 2540)),
-    held(LDAP_CONSUMER, credentials("ldap-auth-advanced", 2541)),
     harmless("log-rotate", 100),
     guard("mcp-bridge", 510),
     harmless("node-status", 1000),
@@ -138,7 +111,6 @@ pub const TABLE: &[MissingPlugin] = &[
     harmless("server-info", 990),
     guard("serverless-post-function", -2000),
     guard("serverless-pre-function", 10000),
-    logger("tencent-cloud-cls", 397),
     guard("traffic-label", 967),
     on(ServedTraffic::Streams, guard("traffic-split", 966)),
     credentials("wolf-rbac", 2555),

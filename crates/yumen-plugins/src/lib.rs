@@ -11,6 +11,7 @@ pub mod adaptive_concurrency;
 mod api_breaker;
 mod attach_consumer_label;
 mod auth;
+mod authz_casbin;
 mod authz_casdoor;
 mod authz_keycloak;
 mod basic_auth;
@@ -29,12 +30,15 @@ mod deadline;
 mod decoding;
 mod degraphql;
 mod dingtalk_auth;
+mod directory_login;
 mod edits;
 mod elasticsearch_logger;
+mod error_log_logger;
 mod fault_injection;
 mod feishu_auth;
 mod file_logger;
 mod forward_auth;
+mod google_cloud_logging;
 mod grpc_transcode;
 mod grpc_web;
 mod gzip;
@@ -45,7 +49,10 @@ mod ip_restriction;
 mod jose;
 mod jwe_decrypt;
 mod jwt_auth;
+mod kafka_logger;
 mod key_auth;
+mod ldap_auth;
+mod ldap_auth_advanced;
 mod limit_conn;
 mod limit_count;
 mod limit_req;
@@ -84,6 +91,7 @@ mod splunk_hec_logging;
 mod syslog;
 mod target_builder;
 mod tcp_logger;
+mod tencent_cloud_cls;
 mod text;
 mod traces;
 mod traffic_split;
@@ -110,6 +118,7 @@ pub const BUILTIN: &[PluginKind] = &[
     PluginKind::of::<adaptive_concurrency::AdaptiveConcurrency>(),
     PluginKind::of::<api_breaker::ApiBreaker>(),
     PluginKind::of::<attach_consumer_label::AttachConsumerLabel>(),
+    PluginKind::of::<authz_casbin::AuthzCasbin>().with_metadata::<authz_casbin::AuthzCasbinMetadata>(),
     PluginKind::of::<authz_casdoor::AuthzCasdoor>(),
     PluginKind::of::<authz_keycloak::AuthzKeycloak>(),
     PluginKind::of_auth::<basic_auth::BasicAuth>(),
@@ -127,11 +136,16 @@ pub const BUILTIN: &[PluginKind] = &[
     PluginKind::of::<dingtalk_auth::DingtalkAuth>(),
     PluginKind::of::<LoggerPlugin<elasticsearch_logger::ElasticsearchLogger>>()
         .with_metadata::<LoggerMetadata>(),
+    PluginKind::of::<error_log_logger::ErrorLogLogger>()
+        .with_metadata::<error_log_logger::ErrorLogMetadata>()
+        .with_node_log(error_log_logger::open_node_log),
     PluginKind::of::<fault_injection::FaultInjection>(),
     PluginKind::of::<feishu_auth::FeishuAuth>(),
     PluginKind::of::<LoggerPlugin<file_logger::FileLogger>>()
         .with_metadata::<file_logger::FileLoggerMetadata>(),
     PluginKind::of::<forward_auth::ForwardAuth>(),
+    PluginKind::of::<LoggerPlugin<google_cloud_logging::GoogleCloudLogging>>()
+        .with_metadata::<LoggerMetadata>(),
     PluginKind::of::<grpc_transcode::GrpcTranscode>(),
     PluginKind::of::<grpc_web::GrpcWeb>(),
     PluginKind::of::<gzip::Gzip>(),
@@ -140,7 +154,10 @@ pub const BUILTIN: &[PluginKind] = &[
     PluginKind::of::<ip_restriction::IpRestriction>(),
     PluginKind::of_auth::<jwe_decrypt::JweDecrypt>(),
     PluginKind::of_auth::<jwt_auth::JwtAuth>(),
+    PluginKind::of::<LoggerPlugin<kafka_logger::KafkaLogger>>().with_metadata::<LoggerMetadata>(),
     PluginKind::of_auth::<key_auth::KeyAuth>(),
+    PluginKind::of_auth::<ldap_auth::LdapAuth>(),
+    PluginKind::of_auth::<ldap_auth_advanced::LdapAuthAdvanced>(),
     PluginKind::of::<limit_conn::LimitConn>(),
     PluginKind::of::<limit_count::LimitCount>().with_metadata::<limit_count::LimitCountMetadata>(),
     PluginKind::of::<limit_req::LimitReq>(),
@@ -169,6 +186,7 @@ pub const BUILTIN: &[PluginKind] = &[
     PluginKind::of::<LoggerPlugin<splunk_hec_logging::SplunkHecLogging>>().with_metadata::<LoggerMetadata>(),
     PluginKind::of::<LoggerPlugin<syslog::SyslogLogger>>().with_metadata::<LoggerMetadata>(),
     PluginKind::of::<LoggerPlugin<tcp_logger::TcpLogger>>().with_metadata::<LoggerMetadata>(),
+    PluginKind::of::<LoggerPlugin<tencent_cloud_cls::TencentCloudCls>>().with_metadata::<LoggerMetadata>(),
     PluginKind::of::<traffic_split::TrafficSplit>(),
     PluginKind::of::<ua_restriction::UaRestriction>(),
     PluginKind::of::<LoggerPlugin<udp_logger::UdpLogger>>().with_metadata::<LoggerMetadata>(),

@@ -18,11 +18,11 @@ use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::proto::ProtoDescriptors;
 use yumen_plugin::sink::SinkReceiver;
 use yumen_plugin::{
-    BodyChunk, Carry, ClientInfo, Consumer, ConsumerIdentity, ConsumerIndex, Exchange, ExchangeOutcome,
-    Fields, LocalResponse, LogPreparation, Now, ObjectLookup, PhaseSet, Plugin, PluginBuildContext,
-    PluginHost, PluginRegistry, RequestHead, ResponseBodyPhase, ResponseHead, ResponseHeadPhase, RouteInfo,
-    SharedOutbound, SinkBatch, SinkHandle, SinkRegistry, SinkRequest, Step, SubrequestFault,
-    SubrequestResponse, SubrequestSpec, UpstreamRequestPhase, UpstreamSlot,
+    BodyChunk, Carry, ClientInfo, Consumer, ConsumerIdentity, ConsumerIndex, DirectoryQuery, DirectoryResult,
+    DirectoryTarget, Exchange, ExchangeOutcome, Fields, LocalResponse, LogPreparation, Now, ObjectLookup,
+    PhaseSet, Plugin, PluginBuildContext, PluginHost, PluginRegistry, RequestHead, ResponseBodyPhase,
+    ResponseHead, ResponseHeadPhase, RouteInfo, SharedOutbound, SinkBatch, SinkHandle, SinkRegistry,
+    SinkRequest, Step, SubrequestFault, SubrequestResponse, SubrequestSpec, UpstreamRequestPhase, UpstreamSlot,
 };
 
 /// Assigns slot 7 to every inline upstream.
@@ -66,6 +66,9 @@ pub(crate) struct ManualHost {
     /// Responses to the first subrequests, before `answer`.
     pub(crate) answers: RefCell<VecDeque<Result<SubrequestResponse, SubrequestFault>>>,
     pub(crate) subrequests: RefCell<Vec<SubrequestSpec>>,
+    /// The answer of directories, and the queries that were made.
+    pub(crate) directory: Option<DirectoryResult>,
+    pub(crate) queries: RefCell<Vec<(Arc<DirectoryTarget>, DirectoryQuery)>>,
 }
 
 impl ManualHost {
@@ -143,6 +146,16 @@ impl PluginHost for ManualHost {
     ) -> Option<LocalFuture<'static, Result<SubrequestResponse, SubrequestFault>>> {
         self.subrequests.borrow_mut().push(question);
         let answer = self.answers.borrow_mut().pop_front().or_else(|| self.answer.clone())?;
+        Some(Box::pin(async { answer }))
+    }
+
+    fn ask_directory(
+        &self,
+        target: &Arc<DirectoryTarget>,
+        query: DirectoryQuery,
+    ) -> Option<LocalFuture<'static, DirectoryResult>> {
+        self.queries.borrow_mut().push((target.clone(), query));
+        let answer = self.directory.clone()?;
         Some(Box::pin(async { answer }))
     }
 }

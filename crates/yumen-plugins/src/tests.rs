@@ -153,6 +153,13 @@ fn guard_cases() -> Vec<DryRunCase> {
         json!({"tell_upstream": false}),
         &["GET /a HTTP/1.1\nGrpc-Timeout: 1S", "GET /a HTTP/1.1"],
     );
+    let model = "[request_definition]\nr = sub, obj, act\n[policy_definition]\np = sub, obj, act\n[policy_effect]\n\
+                 e = some(where (p.eft == allow))\n[matchers]\nm = r.sub == p.sub && r.obj == p.obj";
+    add(
+        "authz-casbin",
+        json!({"model": model, "policy": "p, alice, /a, GET", "username": "user"}),
+        &["GET /a HTTP/1.1\nuser: alice", "GET /a HTTP/1.1"],
+    );
     add("ip-restriction", json!({"blacklist": ["127.0.0.1"]}), &["GET /a HTTP/1.1"]);
     add("ip-restriction", json!({"whitelist": ["127.0.0.1"]}), &["GET /a HTTP/1.1"]);
     add("real-ip", json!({"source": "arg_ip"}), &["GET /a?ip=1.2.3.4 HTTP/1.1"]);
@@ -342,6 +349,18 @@ fn note_cases() -> [DryRunNoteCase; 5] {
             note: "depends on the decision of http://opa.test:8181/v1/data/example/http",
         },
         DryRunNoteCase {
+            plugin: "ldap-auth",
+            settings: json!({"base_dn": "dc=test", "ldap_uri": "ldap.test"}),
+            phase: PhaseSet::REWRITE,
+            note: "binds as cn=alice,dc=test to ldap://ldap.test:389",
+        },
+        DryRunNoteCase {
+            plugin: "ldap-auth-advanced",
+            settings: json!({"base_dn": "dc=test", "ldap_uri": "ldap.test", "header_type": "basic", "use_ldaps": true}),
+            phase: PhaseSet::REWRITE,
+            note: "searches cn=alice below dc=test in ldaps://ldap.test:636",
+        },
+        DryRunNoteCase {
             plugin: "proxy-mirror",
             settings: json!({"host": "http://mirror.test", "sample_ratio": 0.25}),
             phase: PhaseSet::REWRITE,
@@ -367,9 +386,11 @@ fn dry_run_describes_chance_and_subrequests() {
     for DryRunNoteCase { plugin: name, settings, phase, note } in note_cases() {
         let bench = bench();
         let plugin = bench.plugin(name, settings);
-        let mut ex = bench.exchange("GET /a HTTP/1.1\nAuthorization: Bearer a");
+        let authorization = if name.starts_with("ldap") { "Basic YWxpY2U6cHc=" } else { "Bearer a" };
+        let mut ex = bench.exchange(&format!("GET /a HTTP/1.1\nAuthorization: {authorization}"));
         let DryRunResult::Note(found) = plugin.dry_run(phase, &mut ex) else { panic!("{name}: no note") };
         assert_eq!(found, note);
+        assert!(bench.host.queries.borrow().is_empty(), "{name}: a dry run asks no directory");
         assert!(bench.host.subrequests.borrow().is_empty(), "{name}: a dry run sends no subrequest");
     }
 }
@@ -390,8 +411,14 @@ fn every_plugin_has_a_dry_run_case() {
         ("data-mask", json!({})),
         ("datadog", json!({})),
         ("elasticsearch-logger", json!({"endpoint_addr": "http://a", "field": {"index": "i"}})),
+        ("error-log-logger", json!({})),
         ("file-logger", json!({"path": "/tmp/a"})),
+        (
+            "google-cloud-logging",
+            json!({"auth_config": {"client_email": "a", "private_key": "k", "project_id": "p", "token_uri": "https://a"}}),
+        ),
         ("gzip", json!({})),
+        ("kafka-logger", json!({"broker_list": {"a": 1}, "kafka_topic": "t"})),
         ("http-logger", json!({"uri": "http://a/"})),
         ("loggly", json!({"customer_token": "t"})),
         ("loki-logger", json!({"endpoint_addrs": ["http://a"]})),
@@ -410,6 +437,10 @@ fn every_plugin_has_a_dry_run_case() {
         ("splunk-hec-logging", json!({"endpoint": {"uri": "http://a/", "token": "t"}})),
         ("syslog", json!({"host": "a", "port": 1})),
         ("tcp-logger", json!({"host": "a", "port": 1})),
+        (
+            "tencent-cloud-cls",
+            json!({"cls_host": "a", "cls_topic": "t", "secret_id": "i", "secret_key": "k"}),
+        ),
         ("udp-logger", json!({"host": "a", "port": 1})),
         ("zstd", json!({})),
     ];
@@ -474,6 +505,8 @@ fn empty_credentials_are_refused() {
         ("jwe-decrypt", json!({ "key": "a", "secret": "0123456789abcdef0123456789abcdef" })),
         ("jwt-auth", json!({ "key": "a", "secret": "b" })),
         ("key-auth", json!({ "key": "a" })),
+        ("ldap-auth", json!({ "user_dn": "cn=a" })),
+        ("ldap-auth-advanced", json!({ "user_dn": "cn=a" })),
     ];
     let with_consumers = registry.iter().filter(|one| one.consumer_schema().is_some());
     let names: Vec<&str> = with_consumers.map(|one| one.kind.name).collect();

@@ -8,6 +8,7 @@ use yumen_base::IpSet;
 pub use yumen_http::HeadLimits;
 pub use yumen_http::fields::write_line;
 pub use yumen_http::uri::{DotSegmentPolicy, EncodedSlashPolicy, PathPolicy};
+use yumen_plugin::DirectoryAccess;
 pub use yumen_plugin::real_ip::RealIpFinder;
 
 use crate::debug::DebugKey;
@@ -41,6 +42,8 @@ pub struct WorkerSettings {
     pub overload: OverloadSettings,
     /// The keys of sessions, which all workers share. Without a key, requests of a session are not kept together.
     pub session_keys: Arc<SessionKeys>,
+    /// Directories of plugins.
+    pub directories: DirectoryAccess,
 }
 
 /// Limits of sizes, counts and rates of HTTP traffic.

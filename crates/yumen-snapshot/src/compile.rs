@@ -74,7 +74,7 @@ use tables::{
 pub use certificate::{
     ClientCertRules, HandshakeRules, KeyPairError, LoadCertificate, Loaded, ScopeTlsRules, TlsLoader,
 };
-pub use context::{CompilerEnv, UpstreamDefaults};
+pub use context::{CompilerEnv, ReadPluginFile, UpstreamDefaults};
 pub use plugin_settings::{PluginSettingsError, meta_schema};
 pub use references::{Variables, meaning};
 pub use tables::{DiscoveryQuery, DiscoveryResult, FetchFailure, FetchedResult};
@@ -196,6 +196,12 @@ impl Compiler {
         self
     }
 
+    /// The same compiler; its plugins read the files that their settings name.
+    pub fn with_files(mut self, read: ReadPluginFile) -> Compiler {
+        self.context.read_file = Some(read);
+        self
+    }
+
     /// The same compiler; its snapshots explain requests by these rules.
     pub fn with_request_rules(mut self, rules: RequestRules) -> Compiler {
         self.routes.table_mut().rules = rules;
@@ -225,12 +231,13 @@ impl Compiler {
 
     /// A compiler of the same environment, without objects and carried state.
     pub fn fresh(&self) -> Compiler {
-        let CompileContext { registry, env, .. } = &self.context;
+        let CompileContext { registry, env, read_file, .. } = &self.context;
         // Trials must not change the state of the traffic: a policy test would count against real limits.
         let env = CompilerEnv { sinks: None, ..env.clone() };
         let mut fresh = Compiler::new(registry.clone(), Arc::new(Carry::default()), env);
         // Trials see the fetched values of the traffic.
         fresh.context.cells = self.context.cells.clone();
+        fresh.context.read_file.clone_from(read_file);
         fresh
     }
 

@@ -12,6 +12,7 @@ use yumen_config::node::{
     self, DotSegments, EncodedSlashes, ListenerConfig, StoreKind, StreamListenerConfig,
 };
 use yumen_config::{NodeConfig, document};
+use yumen_plugin::DirectoryAccess;
 use yumen_proxy::debug::DebugKey;
 use yumen_proxy::settings::{
     DotSegmentPolicy, DownstreamTimeouts, EncodedSlashPolicy, ForwardingSettings, Http2Settings,
@@ -229,6 +230,7 @@ pub(crate) fn settings(node: &NodeConfig) -> anyhow::Result<WorkerSettings> {
             memory_full: None,
         },
         session_keys: Arc::new(SessionKeys::new(&session_keys(&node.store)?)),
+        directories: DirectoryAccess::default(),
     })
 }
 

@@ -17,6 +17,7 @@ use yumen_plugin::{SinkEncoder, SinkHandle, SinkQueue, SinkRegistry, SinkSpec};
 use yumen_snapshot::Snapshot;
 
 use crate::control::{ControlHandle, ControlMessage, ProblemSource};
+use crate::process::node_log;
 
 /// Time for waiting entries after the last connection has ended.
 const FLUSH_WITHIN: Duration = Duration::from_secs(5);
@@ -137,6 +138,8 @@ impl RunningSink {
 impl LogSenders {
     /// Senders for the queues of `registry`.
     pub(crate) fn new(registry: Arc<SinkRegistry>) -> Arc<LogSenders> {
+        // A plugin may send the lines of the node log to one of the sinks.
+        node_log::forward_to(registry.clone());
         let (stop, stopped) = watch::channel(false);
         Arc::new(LogSenders { registry, tools: SenderTools::new(stopped), stop, sinks: Mutex::default() })
     }

@@ -8,7 +8,30 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use yumen_config::NodeConfig;
 use yumen_config::resource::Kind;
 
-const DOCUMENTS: [&str; 4] = ["docs/guide.md", "docs/reference/actions.md", "README.md", "README.zh-CN.md"];
+const DOCUMENTS: [&str; 5] = [
+    "docs/guide.md",
+    "docs/reference/actions.md",
+    "docs/reference/plugins.md",
+    "README.md",
+    "README.zh-CN.md",
+];
+
+/// Variables that examples of plugins refer to.
+const EXAMPLE_VARIABLES: [&str; 13] = [
+    "ALICE_KEY",
+    "CLICKHOUSE_PASSWORD",
+    "CLS_SECRET_ID",
+    "CLS_SECRET_KEY",
+    "GOOGLE_PRIVATE_KEY",
+    "KAFKA_PASSWORD",
+    "LDAP_PASSWORD",
+    "LOGGLY_TOKEN",
+    "LOGS_AUTHORIZATION",
+    "SEARCH_PASSWORD",
+    "SLS_KEY_ID",
+    "SLS_KEY_SECRET",
+    "SPLUNK_TOKEN",
+];
 
 /// The type of file that an example is.
 #[derive(Debug, PartialEq)]
@@ -47,6 +70,7 @@ fn check(example: &str) -> Output {
         .arg(&file)
         .env("SHOP_CERT", pair.cert.pem())
         .env("SHOP_KEY", pair.signing_key.serialize_pem())
+        .envs(EXAMPLE_VARIABLES.map(|name| (name, "a-value-of-some-length")))
         .output()
         .expect("the binary runs")
 }

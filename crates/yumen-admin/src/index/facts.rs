@@ -46,9 +46,6 @@ pub(crate) fn required_references() -> impl Iterator<Item = (&'static str, Kind)
 /// The member in `tls` of an upstream with the id of its client certificate.
 const CERTIFICATE: &str = "client_cert_id";
 
-/// The settings that identify consumers, of known plugins that are not built yet.
-const KEYS_OF_INACTIVE: [(&str, &str); 2] = [("ldap-auth", "user_dn"), ("ldap-auth-advanced", "user_dn")];
-
 /// All facts in the stored text of `key`.
 pub(crate) fn of_text(registry: &PluginRegistry, key: &ResourceKey, json: &str) -> Vec<ObjectFact> {
     let is_read = match key.kind.descriptor().references.scan {
@@ -146,9 +143,7 @@ fn found_by(registry: &PluginRegistry, plugins: &Map<String, Value>) -> Vec<Obje
 
 /// The setting of an authentication plugin that identifies consumers.
 pub(crate) fn key_field(registry: &PluginRegistry, plugin: &str) -> Option<&'static str> {
-    let built = registry.get(plugin).and_then(|registered| registered.kind.consumer);
-    let inactive = || KEYS_OF_INACTIVE.into_iter().find(|(name, _)| *name == plugin);
-    built.map(|consumer| consumer.key_field).or_else(|| inactive().map(|(_, field)| field))
+    registry.get(plugin)?.kind.consumer.map(|consumer| consumer.key_field)
 }
 
 /// The id of an upstream's client certificate.

@@ -34,12 +34,12 @@ async fn all_plugins_are_described_for_the_editor() {
     assert!(auth["consumer_schema"]["properties"]["key"].is_object());
     assert!(auth["schema"]["properties"]["_meta"].is_object());
     assert!(all["cors"]["metadata_schema"].is_object() && all["cors"].get("type").is_none());
-    let ldap = &all["ldap-auth"];
+    let wolf = &all["wolf-rbac"];
     assert_eq!(
-        (&ldap["inactive"], &ldap["schema"]["type"], &ldap["type"], &ldap["priority"]),
-        (&json!(true), &json!("object"), &json!("auth"), &json!(2540))
+        (&wolf["inactive"], &wolf["schema"]["type"], &wolf["type"], &wolf["priority"]),
+        (&json!(true), &json!("object"), &json!("auth"), &json!(2555))
     );
-    assert_eq!(ldap["consumer_schema"]["properties"]["user_dn"]["type"], "string");
+    assert_eq!(all["ldap-auth"]["consumer_schema"]["properties"]["user_dn"]["type"], "string");
     assert_eq!(all["file-logger"]["metadata_schema"]["properties"]["log_format"]["type"], "object");
     assert_eq!(all["opa"].get("metadata_schema"), None);
     let streams = get("?all=true&subsystem=stream").await.json();

@@ -342,6 +342,7 @@ fn translate(name: &str, mut job: PluginJob<'_>) -> Option<PluginConversion> {
         "http-log" => observe::http_log(&mut job),
         "tcp-log" | "udp-log" => observe::socket_log(name, &mut job),
         "file-log" => observe::file_log(&mut job),
+        "kafka-log" => observe::kafka_log(&mut job),
         "zipkin" => observe::zipkin(&mut job),
         "opentelemetry" => observe::opentelemetry(&mut job),
         "datadog" => observe::datadog(&mut job),

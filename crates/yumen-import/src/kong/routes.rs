@@ -428,7 +428,7 @@ fn own_plugins(
 }
 
 /// Plugins of the gateway that identify the client.
-const AUTHENTICATION: [&str; 5] = ["basic-auth", "hmac-auth", "jwt-auth", "key-auth", "ldap-auth"];
+const AUTHENTICATION: [&str; 5] = ["basic-auth", "hmac-auth", "jwt-auth", "key-auth", "ldap-auth-advanced"];
 
 /// Fields that Kong sets and the gateway does not.
 const IDENTITY_FIELDS: [&str; 3] = ["X-Consumer-ID", "X-Consumer-Groups", "X-Anonymous-Consumer"];

@@ -9,10 +9,37 @@ use super::{SinkEncoder, SinkHandle, SinkQueue, SinkSpec};
 /// Maximum number of waiting bytes of all sinks together: 256 MiB.
 pub const SINK_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
+/// Levels of lines of the node's own log, the most severe first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NodeLogLevel {
+    /// Errors.
+    Error,
+    /// Warnings.
+    Warn,
+    /// Events that operators expect.
+    Info,
+    /// Details.
+    Debug,
+}
+
+/// Makes an entry of a line.
+pub type RenderLine = Box<dyn Fn(&str) -> Vec<u8> + Send + Sync>;
+
+/// The sink of the node's own log.
+pub struct NodeLogSink {
+    /// The sink.
+    pub handle: SinkHandle,
+    /// The least severe level that is sent.
+    pub level: NodeLogLevel,
+    /// Makes an entry of a line.
+    pub render: RenderLine,
+}
+
 /// Opens queues while plugins are built. The control side takes the new ones and starts their senders.
 #[derive(Default)]
 pub struct SinkRegistry {
     sinks: Mutex<KnownSinks>,
+    node_log: Mutex<Option<Arc<NodeLogSink>>>,
     waiting_bytes: Arc<AtomicU64>,
 }
 
@@ -46,6 +73,16 @@ impl SinkRegistry {
         let mut new = std::mem::take(&mut self.sinks().new);
         new.retain(|queue| !(queue.is_closed() && queue.waiting().0 == 0));
         new
+    }
+
+    /// Replaces the sink of the node's own log.
+    pub fn set_node_log(&self, sink: Option<NodeLogSink>) {
+        *self.node_log.lock().unwrap_or_else(PoisonError::into_inner) = sink.map(Arc::new);
+    }
+
+    /// The sink of the node's own log.
+    pub fn node_log(&self) -> Option<Arc<NodeLogSink>> {
+        self.node_log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn sinks(&self) -> MutexGuard<'_, KnownSinks> {

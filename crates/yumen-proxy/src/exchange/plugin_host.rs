@@ -3,13 +3,14 @@
 mod subrequest_task;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use yumen_base::Now;
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{
-    Offload, OffloadJob, PluginHost, SharedOutbound, SinkHandle, SubrequestFault, SubrequestResponse,
-    SubrequestSpec, TapBudget,
+    DirectoryQuery, DirectoryResult, DirectoryTarget, Offload, OffloadJob, PluginHost, SharedOutbound,
+    SinkHandle, SubrequestFault, SubrequestResponse, SubrequestSpec, TapBudget,
 };
 
 use crate::observe::log_suppression::{SuppressionKey, should_log};
@@ -77,6 +78,14 @@ impl PluginHost for Worker {
         subrequest: SubrequestSpec,
     ) -> Option<LocalFuture<'static, Result<SubrequestResponse, SubrequestFault>>> {
         Some(Box::pin(subrequest_task::run(self.shared()?, subrequest)))
+    }
+
+    fn ask_directory(
+        &self,
+        target: &Arc<DirectoryTarget>,
+        query: DirectoryQuery,
+    ) -> Option<LocalFuture<'static, DirectoryResult>> {
+        Some(self.settings.directories.service()?.ask(target.clone(), query))
     }
 
     fn tap_budget(&self) -> TapBudget {

@@ -70,6 +70,9 @@ pub struct CompilerEnv {
     pub sinks: Option<Arc<SinkRegistry>>,
 }
 
+/// Reads a text file that the settings of a plugin name.
+pub type ReadPluginFile = Arc<dyn Fn(&str) -> Result<String, String> + Send + Sync>;
+
 /// The environment of a compiler, with values that many objects share, and its table of secrets.
 pub(super) struct CompileContext {
     pub(super) registry: Arc<PluginRegistry>,
@@ -78,6 +81,8 @@ pub(super) struct CompileContext {
     /// Cells of fetched values.
     pub(super) cells: Arc<FetchedCells>,
     pub(super) secrets: SecretTable,
+    /// Reads files for plugins; `None` refuses their paths.
+    pub(super) read_file: Option<ReadPluginFile>,
     pub(super) empty_chain: Arc<PluginChain>,
     /// TLS settings of upstreams without their own.
     pub(super) plain_tls: Arc<UpstreamTls>,
@@ -107,6 +112,7 @@ impl CompileContext {
             env,
             cells: Arc::default(),
             secrets: SecretTable::default(),
+            read_file: None,
             empty_chain: Arc::default(),
             plain_tls: Arc::default(),
             no_turns: Arc::default(),

@@ -210,7 +210,7 @@ static GLOBAL_RULES: KindCompiler = KindCompiler {
 static PLUGIN_METADATA: KindCompiler = KindCompiler {
     stage: Compiler::stage_metadata,
     link: nothing_to_link,
-    withdraw: |compiler, name| drop(compiler.staged.metadata.remove(&name.id)),
+    withdraw: Compiler::withdraw_metadata,
     is_good: |compiler, name| compiler.staged.metadata.contains_key(&name.id),
     salvage: leave_out,
     validate: |validator, value| {

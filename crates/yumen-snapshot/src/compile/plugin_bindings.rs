@@ -181,6 +181,13 @@ impl ObjectLookup for CompilerObjects<'_> {
         cell
     }
 
+    fn read_file(&self, path: &str) -> Result<String, String> {
+        match &self.builder.context.read_file {
+            Some(read) => read(path),
+            None => Err(format!("the file {path} cannot be read here")),
+        }
+    }
+
     fn agree(&self, path: &str, name: &str, settings: &str) {
         let mut hasher = DefaultHasher::new();
         settings.hash(&mut hasher);

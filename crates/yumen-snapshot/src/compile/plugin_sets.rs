@@ -2,6 +2,7 @@
 
 use yumen_config::resource as config;
 use yumen_config::{Kind, decode};
+use yumen_plugin::kind::OpenNodeLog;
 
 use super::names::ObjectName;
 use super::plugin_settings::PluginOwner;
@@ -34,11 +35,27 @@ impl Compiler {
         }
     }
 
+    /// The function by which the metadata of a plugin opens the sink of the node's own log.
+    fn opens_node_log(&self, plugin: &str) -> Option<OpenNodeLog> {
+        self.context.registry.get(plugin)?.kind.node_log
+    }
+
+    pub(super) fn withdraw_metadata(&mut self, name: &ObjectName) {
+        self.staged.metadata.remove(&name.id);
+        if let (Some(_), Some(sinks)) = (self.opens_node_log(&name.id), &self.context.env.sinks) {
+            sinks.set_node_log(None);
+        }
+    }
+
     pub(super) fn stage_metadata(&mut self, name: &ObjectName, json: &str) -> StageResult {
         let written: config::PluginMetadata = decode(json).map_err(|error| vec![invalid(name, error)])?;
         let known = self.context.known_plugins();
         let settings =
             validate::metadata(&known, &name.id, written).map_err(|error| vec![invalid(name, error)])?;
+        if let (Some(open), Some(sinks)) = (self.opens_node_log(&name.id), &self.context.env.sinks) {
+            let opened = open(&settings, sinks).map_err(|error| vec![invalid(name, error)])?;
+            sinks.set_node_log(Some(opened));
+        }
         self.staged.metadata.insert(name.id.clone(), settings);
         Ok(self.context.unread_metadata(name).into_iter().collect())
     }

@@ -1,5 +1,7 @@
 //! Reference documentation, generated from the code.
 
+mod plugin_examples;
+
 use std::fmt::Write;
 
 use clap::ValueEnum;
@@ -52,6 +54,9 @@ fn plugins() -> String {
         if let Some(metadata) = one.metadata_schema() {
             out.push_str("\nPlugin metadata:\n\n");
             settings(&mut out, &metadata);
+        }
+        if let Some(example) = plugin_examples::example_of(one.kind.name) {
+            let _ = write!(out, "\n```yaml\n{example}```\n");
         }
     }
     missing_plugins(&mut out);

@@ -55,7 +55,21 @@ pub(crate) fn new(
         paths: crate::node::path_policy(&node.router),
         trace_requests: node.router.trace_requests,
     };
-    Compiler::new(registry, carry, env).with_request_rules(rules)
+    Compiler::new(registry, carry, env).with_request_rules(rules).with_files(Arc::new(read_plugin_file))
+}
+
+/// Largest file that the settings of a plugin may name, in bytes.
+const PLUGIN_FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Reads a text file that the settings of a plugin name.
+fn read_plugin_file(path: &str) -> Result<String, String> {
+    let failed = |error: std::io::Error| format!("{path} cannot be read: {error}");
+    // A pipe would hold the compilation until someone writes to it.
+    let metadata = std::fs::metadata(path).map_err(failed)?;
+    if !metadata.is_file() || metadata.len() > PLUGIN_FILE_BYTES_MAX {
+        return Err(format!("{path} is not a regular file of at most 1 MiB"));
+    }
+    std::fs::read_to_string(path).map_err(failed)
 }
 
 /// Value of an environment variable, for documents and for `$env://` references.

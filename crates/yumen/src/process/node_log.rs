@@ -4,6 +4,8 @@
 //! start a new line or control a terminal. If standard error is not read, lines are dropped and the gateway
 //! serves on.
 
+mod forwarded_lines;
+
 use std::borrow::Cow;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,9 +14,13 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing_subscriber::filter::{EnvFilter, LevelFilter};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 use yumen_config::node::{LogConfig, LogLevel, NodeLogFormat};
 
 use crate::diagnostics::has_colors;
+use forwarded_lines::ForwardedLines;
+pub(crate) use forwarded_lines::forward_to;
 
 /// A pipe that polls as writable takes this many bytes at once: `PIPE_BUF` on Linux (pipe(7)).
 const CHUNK_BYTES: usize = 4096;
@@ -71,8 +77,8 @@ pub(crate) fn start(logs: &LogConfig) {
         .with_target(false);
     // An existing global subscriber stays in place.
     let _ = match logs.format {
-        NodeLogFormat::Text => builder.try_init(),
-        NodeLogFormat::Json => builder.json().try_init(),
+        NodeLogFormat::Text => builder.finish().with(ForwardedLines).try_init(),
+        NodeLogFormat::Json => builder.json().finish().with(ForwardedLines).try_init(),
     };
 }
 

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::UnboundedReceiver;
 use yumen_config::NodeConfig;
+use yumen_outbound::DirectoryClient;
+use yumen_plugin::DirectoryAccess;
 use yumen_proxy::{Http3Identity, ListenAddress, ListenTransport, ListenerCommand};
 
 use super::GatewayLaunch;
@@ -77,6 +79,8 @@ impl GatewayBootstrap {
     pub(super) fn listener_services(&mut self, config: &ConfigRuntime) -> anyhow::Result<ListenerServices> {
         let mut settings = node::settings(&self.node)?;
         settings.overload.memory_full = memory::watch(self.node.overload.memory_bytes)?;
+        let directories = DirectoryClient::new(self.runtime.handle().clone());
+        settings.directories = DirectoryAccess::new(Arc::new(directories));
         Ok(ListenerServices {
             node: self.node.clone(),
             workers: self.worker_count,

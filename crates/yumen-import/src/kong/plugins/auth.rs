@@ -165,19 +165,47 @@ pub(super) fn hmac_auth(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     super::one("hmac-auth", out)
 }
 
+/// Kong knows users of the directory without consumers, and so does `ldap-auth-advanced`.
 pub(super) fn ldap_auth(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     let mut out = common(job);
     let host = job.text("ldap_host").unwrap_or_default();
     let port = job.count("ldap_port").unwrap_or(389);
     out["ldap_uri"] = json!(format!("{host}:{port}"));
     out["base_dn"] = json!(job.text("base_dn").unwrap_or_default());
-    out["uid"] = json!(job.text("attribute").unwrap_or_else(|| "cn".into()));
-    out["use_tls"] = json!(job.flag("ldaps", false) || job.flag("start_tls", false));
-    out["tls_verify"] = json!(job.flag("verify_ldap_host", false));
-    for field in ["cache_ttl", "timeout", "keepalive", "header_type"] {
-        job.skip(field, Value::Null, "setting not supported");
+    out["attribute"] = json!(job.text("attribute").unwrap_or_else(|| "cn".into()));
+    out["consumer_required"] = json!(false);
+    for (field, member) in [("ldaps", "use_ldaps"), ("start_tls", "use_starttls")] {
+        if job.flag(field, false) {
+            out[member] = json!(true);
+        }
     }
-    super::one("ldap-auth", out)
+    out["ssl_verify"] = json!(job.flag("verify_ldap_host", false));
+    for (field, member) in [("timeout", "timeout"), ("keepalive", "keepalive_timeout")] {
+        if let Some(ms) = job.count(field) {
+            let least = if field == "keepalive" { 1000 } else { 1 };
+            out[member] = json!(ms.clamp(least, 60_000));
+        }
+    }
+    match job.text("header_type").as_deref() {
+        None | Some("ldap") => {}
+        Some("basic") => out["header_type"] = json!("basic"),
+        Some(other) => {
+            job.dropped("header_type", format!("the scheme {other} is not read; clients send `ldap`"))
+        }
+    }
+    if let Some(members) = out.as_object_mut() {
+        if members.remove("hide_credentials").is_some() {
+            job.dropped("hide_credentials", "the upstream gets the Authorization field");
+        }
+        if members.remove("anonymous_consumer").is_some() {
+            job.dropped("anonymous", "requests without valid credentials are refused");
+        }
+    }
+    job.skip("cache_ttl", Value::Null, "each request asks the directory");
+    let why = "the gateway searches the entry of a user first; set bind_dn and ldap_password unless anonymous clients \
+               may search";
+    job.different("", "Kong builds the name of the entry from the user name", why);
+    super::one("ldap-auth-advanced", out)
 }
 
 /// Group members are known from the file, so the restriction lists their consumer names.

@@ -103,6 +103,60 @@ pub(super) fn file_log(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     super::one("file-logger", json!({ "path": job.text("path").unwrap_or_default() }))
 }
 
+pub(super) fn kafka_log(job: &mut PluginJob<'_>) -> ConvertedPlugins {
+    drop_log_settings(job);
+    let mut brokers = job.settings.list("bootstrap_servers", job.report);
+    let mut out = json!({ "kafka_topic": job.text("topic").unwrap_or_default(), "batch_max_size": 1 });
+    if let Some(mut login) = job.settings.child("authentication", job.report) {
+        login.skip("strategy", &json!("sasl"), "clients log in by SASL", job.report);
+        login.skip("tokenauth", &json!(false), "delegation tokens are not supported", job.report);
+        let mechanism = login.text("mechanism", job.report).unwrap_or_else(|| "PLAIN".into());
+        let (user, password) = (login.text("user", job.report), login.text("password", job.report));
+        if let (Some(user), Some(password)) = (user, password) {
+            let sasl = json!({ "mechanism": mechanism, "user": user, "password": password });
+            brokers.iter_mut().for_each(|broker| broker["sasl_config"] = sasl.clone());
+        }
+        login.finish(job.report);
+    }
+    if let Some(mut security) = job.settings.child("security", job.report) {
+        let verifies = security.flag("ssl_verify", job.report).unwrap_or(false);
+        if security.flag("ssl", job.report).unwrap_or(false) {
+            out["tls"] = json!({ "verify": verifies });
+        }
+        security.skip("certificate_id", &Value::Null, "client certificates are not supported", job.report);
+        security.finish(job.report);
+    }
+    out["brokers"] = json!(brokers);
+    if let Some(timeout) = job.number("timeout") {
+        out["timeout"] = json!((timeout / 1000.0).ceil().max(1.0) as u64);
+    }
+    match job.number("producer_request_acks") {
+        Some(acks) if acks < 0.0 => out["required_acks"] = json!(-1),
+        Some(0.0) => job.different(
+            "producer_request_acks",
+            "the leader acknowledges records",
+            "0 loses records silently",
+        ),
+        _ => {}
+    }
+    for field in [
+        "keepalive_enabled",
+        "producer_async",
+        "producer_async_buffering_limits_messages_in_memory",
+        "producer_async_flush_timeout",
+        "producer_request_limits_bytes_per_request",
+        "producer_request_limits_messages_per_request",
+        "producer_request_retries_backoff_timeout",
+        "producer_request_retries_max_attempts",
+        "producer_request_timeout",
+        "cluster_name",
+        "key_query_arg",
+    ] {
+        job.skip(field, Value::Null, "the producer has other settings here");
+    }
+    super::one("kafka-logger", out)
+}
+
 pub(super) fn loggly(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     job.skip("custom_fields_by_lua", Value::Null, "Lua is not run");
     let mut out = json!({ "customer_token": job.text("key").unwrap_or_default(), "tags": ["kong"] });

@@ -2,7 +2,18 @@
 
 use serde_json::json;
 
+use super::plugin_examples::{EXAMPLES, example_of};
 use super::settings;
+
+#[test]
+fn examples_are_sorted_and_use_their_plugin() {
+    assert!(EXAMPLES.is_sorted_by_key(|(name, _)| *name));
+    for (name, example) in EXAMPLES {
+        assert!(yumen_plugins::BUILTIN.iter().any(|kind| kind.name == *name), "{name}");
+        assert!(example.contains(&format!("{name}:")) || example.contains(&format!("id: {name}")), "{name}");
+        assert_eq!(example_of(name), Some(*example));
+    }
+}
 
 #[test]
 fn dependent_settings_appear_once_and_numbers_are_listed() {

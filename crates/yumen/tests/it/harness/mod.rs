@@ -16,6 +16,7 @@ pub(crate) mod port;
 pub(crate) mod redis;
 pub(crate) mod registry;
 pub(crate) mod scratch;
+pub(crate) mod slapd;
 pub(crate) mod tls;
 pub(crate) mod upstream;
 

@@ -75,7 +75,15 @@ impl Upstream {
         script: impl Fn(&Request, &mut TcpStream) -> bool + Send + Sync + 'static,
     ) -> Upstream {
         // A gateway still connects to an upstream that has ended: the system must not assign its port to another test.
-        let listener = TcpListener::bind((host, free_port().port())).expect("a free port");
+        Upstream::on(SocketAddr::new(host, free_port().port()), script)
+    }
+
+    /// A scripted upstream on this address.
+    pub(crate) fn on(
+        address: SocketAddr,
+        script: impl Fn(&Request, &mut TcpStream) -> bool + Send + Sync + 'static,
+    ) -> Upstream {
+        let listener = TcpListener::bind(address).expect("a free port");
         let address = listener.local_addr().expect("an address");
         let counts = Arc::<Counts>::default();
         let (script, counters): (Arc<Script>, _) = (Arc::new(script), counts.clone());
