@@ -6,5 +6,5 @@ cd "$root"
 scripts/deps.sh site
 python3 docs/site/pages.py target/site
 # A page that refers to a missing page or section of the site fails the build.
-NO_MKDOCS_2_WARNING=1 target/tools/site/bin/mkdocs --quiet build --strict --clean --config-file target/site/mkdocs.yml
+NO_MKDOCS_2_WARNING=1 target/tools/site/bin/python -m mkdocs --quiet build --strict --clean --config-file target/site/mkdocs.yml
 echo "target/site/html/index.html"
