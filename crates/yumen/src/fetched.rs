@@ -1,6 +1,6 @@
 //! Fetched values: one task per request of the configuration, and the reports to the control thread.
 //!
-//! Runs on the control runtime. A value that changes what is compiled is an input of compilation, like an address;
+//! Runs on the control runtime. A value that objects are built from is an input of compilation, like an address;
 //! requests read the others from their cells.
 
 mod http_document;

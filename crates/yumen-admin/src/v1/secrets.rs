@@ -66,11 +66,7 @@ fn document(stored: &StoreState, states: &BTreeMap<String, Value>) -> Value {
 /// Calls `found` with the path and text of each reference to a secret.
 fn visit(value: &Value, path: &str, found: &mut impl FnMut(&str, &str)) {
     match value {
-        Value::String(text) => {
-            if text.get(..SCHEME.len()).is_some_and(|scheme| scheme.eq_ignore_ascii_case(SCHEME)) {
-                found(path, text);
-            }
-        }
+        Value::String(text) if is_reference(text) => found(path, text),
         Value::Array(items) => {
             for (at, item) in items.iter().enumerate() {
                 visit(item, &format!("{path}[{at}]"), found);
@@ -84,6 +80,10 @@ fn visit(value: &Value, path: &str, found: &mut impl FnMut(&str, &str)) {
         }
         _ => {}
     }
+}
+
+fn is_reference(text: &str) -> bool {
+    text.get(..SCHEME.len()).is_some_and(|scheme| scheme.eq_ignore_ascii_case(SCHEME))
 }
 
 #[cfg(test)]
