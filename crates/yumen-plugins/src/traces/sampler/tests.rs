@@ -18,7 +18,7 @@ fn samplers_decide_by_parent_and_identifier() {
         check(share(0.5), decision, half - 1, true);
         check(share(0.5), decision, half, false);
         // The highest bit does not count.
-        check(share(0.5), decision, half - 1 | 1 << 63, true);
+        check(share(0.5), decision, (half - 1) | (1 << 63), true);
         check(share(-1.0), decision, 0, false);
         check(share(7.0), decision, u64::MAX, true);
     }
@@ -37,7 +37,7 @@ fn a_share_has_about_its_part_of_random_traces() {
     let mut state = 1u64;
     let mut random = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state ^ state >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd)
+        (state ^ (state >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd)
     };
     let share = TraceShare::of(0.1);
     let count = (0..10_000).filter(|_| share.draws(random())).count();
