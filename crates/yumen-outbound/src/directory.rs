@@ -122,7 +122,7 @@ impl DirectoryConnections {
                     "the server sent bytes between StartTLS and TLS".to_owned(),
                 ));
             }
-            let secured = self.connector.secure(&target.host, connection.stream, &tls).await;
+            let secured = self.connector.secure(&target.host, connection.stream, &tls, None).await;
             let failed = |why| DirectoryFault::Unreachable(format!("StartTLS with {target}: {why}"));
             connection = DirectoryConnection::new(secured.map_err(failed)?);
         }

@@ -22,7 +22,8 @@ use yumen_plugin::{
     DirectoryTarget, Exchange, ExchangeOutcome, Fields, LocalResponse, LogPreparation, Now, ObjectLookup,
     PhaseSet, Plugin, PluginBuildContext, PluginHost, PluginRegistry, RequestHead, ResponseBodyPhase,
     ResponseHead, ResponseHeadPhase, RouteInfo, SharedOutbound, SinkBatch, SinkHandle, SinkRegistry,
-    SinkRequest, Step, SubrequestFault, SubrequestResponse, SubrequestSpec, UpstreamRequestPhase, UpstreamSlot,
+    SinkRequest, Step, SubrequestFault, SubrequestResponse, SubrequestSpec, UpstreamRequestPhase,
+    UpstreamSlot,
 };
 
 /// Assigns slot 7 to every inline upstream.

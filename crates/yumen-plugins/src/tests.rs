@@ -322,7 +322,7 @@ struct DryRunNoteCase {
     note: &'static str,
 }
 
-fn note_cases() -> [DryRunNoteCase; 5] {
+fn note_cases() -> [DryRunNoteCase; 9] {
     [
         DryRunNoteCase {
             plugin: "authz-keycloak",

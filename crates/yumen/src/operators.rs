@@ -465,6 +465,7 @@ fn status_state(node: &NodeConfig, context: &OperatorContext, admin: AdminState)
     let listeners = context.listeners.clone();
     let current = context.control.snapshots.clone();
     let (problems, workers, source) = (status.clone(), context.workers.clone(), context.source.clone());
+    let prometheus = yumen_plugins::prometheus::metrics(&context.carry);
     let nginx = nginx_metrics(node, context, &counters, &prometheus);
     let mut state = StatusState {
         ready: Arc::new(move || match *duty.borrow() {

@@ -23,7 +23,7 @@ use super::import;
 use crate::{ImportContext, ImportResult};
 
 /// The plugins that the gateway of the cases runs: fixed, so that a new plugin does not change the expected files.
-const RUNNING: [&str; 18] = [
+const RUNNING: [&str; 20] = [
     "basic-auth",
     "client-control",
     "consumer-restriction",
