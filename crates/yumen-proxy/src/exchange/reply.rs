@@ -231,9 +231,7 @@ pub(crate) async fn pass_on<'s>(
     if flow.grpc_status == Some(grpc::NO_STATUS) {
         flow.grpc_status = grpc_status.or_else(|| end_call(conn, ex, &download, result));
     }
-    if ex.has_taps() {
-        ex.set_response_tap(download.tap.take());
-    }
+    keep_tap(ex, &mut download);
     give_back(conn, upload, &mut download);
     if let Err(kind) = result {
         // The client detects an incomplete body by its missing end. With close framing a regular close would
@@ -242,6 +240,14 @@ pub(crate) async fn pass_on<'s>(
         return break_off(kind, outgoing);
     }
     go_on(conn, ex, upload, keeps)
+}
+
+/// Leaves the copied begin of the body for the log phase.
+#[inline(always)]
+fn keep_tap(ex: &mut Exchange<'_>, download: &mut Transfer) {
+    if ex.has_taps() {
+        ex.set_response_tap(download.tap.take());
+    }
 }
 
 /// Returns how to close after an incomplete response. Earlier responses may still be in flight: closing with

@@ -106,8 +106,7 @@ async fn walk(
             };
             let after = proxy(&mut proxied).await;
             if proxied.ex.has_taps() {
-                let tap = proxied.upload.transfer.tap.take();
-                ex.set_request_tap(tap);
+                proxied.ex.set_request_tap(proxied.upload.transfer.tap.take());
             }
             after
         }
