@@ -212,7 +212,7 @@ fn model_and_policy_come_from_settings_files_or_metadata() {
         settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         bench.build("authz-casbin", settings)
     };
-    let files = build(&bench, json!({"model_path": "/model", "policy_path": "/policy"})).ok().expect("built");
+    let files = build(&bench, json!({"model_path": "/model", "policy_path": "/policy"})).expect("built");
     assert_eq!(bench.run(&files, "GET / HTTP/1.1").status, 200);
     assert_eq!(bench.run(&files, "PUT / HTTP/1.1").status, 403);
     for (more, path, message) in [
@@ -229,11 +229,10 @@ fn model_and_policy_come_from_settings_files_or_metadata() {
         assert!(refused.message.contains(message), "{}", refused.message);
     }
     bench.metadata = Some(json!({"model": MODEL, "policy": POLICY}));
-    let common = build(&bench, json!({})).ok().expect("built");
+    let common = build(&bench, json!({})).expect("built");
     assert_eq!(bench.run(&common, "GET /a HTTP/1.1\nX-User: alice").status, 200);
     // Settings that are only validated name files that another node may have.
     bench.objects = None;
-    let validated =
-        build(&bench, json!({"model_path": "/none", "policy_path": "/none"})).ok().expect("valid");
+    let validated = build(&bench, json!({"model_path": "/none", "policy_path": "/none"})).expect("valid");
     assert_eq!(bench.run(&validated, "GET / HTTP/1.1").status, 403);
 }
