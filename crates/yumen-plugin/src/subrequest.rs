@@ -26,7 +26,8 @@ pub struct SubrequestSpec {
     /// Time limit of the whole subrequest in milliseconds.
     pub timeout_ms: u64,
     /// Whether the subrequest may be sent again after its connection closed without a response. False for
-    /// grants: a code or a rotating refresh token that is sent twice ends the session at the provider.
+    /// grants: a code or a rotating refresh token that is sent twice ends the session at the provider. Such a
+    /// subrequest has a connection of its own.
     pub may_repeat: bool,
     /// Maximum size of the response body in bytes; a longer body is reported as missing.
     pub response_bytes_max: usize,
