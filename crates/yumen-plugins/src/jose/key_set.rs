@@ -104,7 +104,6 @@ impl JwkSet {
         Ok(JwkSet { keys })
     }
 
-
     /// Verifies the signature of a token by the keys that fit it. `allowed` is empty for all algorithms.
     pub(crate) fn verify(&self, token: &JoseToken<'_>, allowed: &[JwsAlgorithm]) -> Result<(), KeyFault> {
         let algorithm = JwsAlgorithm::of(&token.algorithm).ok_or(KeyFault::Algorithm)?;

@@ -127,7 +127,10 @@ impl OpenidConnect {
             SessionNeed::Tokens => match self.renew(provider, ex, &opened.session).await {
                 RenewalOutcome::Renewed(session) => Some(session),
                 RenewalOutcome::Refused => return self.unauthenticated(provider, sessions, ex).await,
-                RenewalOutcome::Unavailable(reason) => return Step::Respond(unavailable(&reason)),
+                RenewalOutcome::Unavailable(reason) => {
+                    ex.host.report_undecided(super::NAME, &self.owner, "the token endpoint is not available");
+                    return Step::Respond(unavailable(&reason));
+                }
             },
         };
         let current = session.as_deref().unwrap_or(&opened.session);

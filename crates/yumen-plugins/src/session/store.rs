@@ -290,7 +290,6 @@ impl SessionStore {
         }
     }
 
-
     /// The cookies of a value, and the removal of former ones beyond them.
     fn cookies(&self, request: CookieRequest<'_>, value: &str) -> Option<Vec<String>> {
         let parts = cookie::split(value)?;

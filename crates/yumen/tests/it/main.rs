@@ -74,6 +74,7 @@ mod nginx_semantics;
 mod node;
 mod observe;
 mod one_line;
+mod openid_connect;
 mod operators;
 mod partitions;
 mod plugin_framing;

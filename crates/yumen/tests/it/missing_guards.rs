@@ -37,7 +37,7 @@ fn routes_behind_a_missing_guard_are_closed_in_every_object_it_may_stand_in() {
             by_service,
             by_config,
             route(&upstream, "consumer", json!({ "key-auth": {} })),
-            route(&upstream, "login", json!({ "openid-connect": { "client_id": "a" } })),
+            route(&upstream, "login", json!({ "saml-auth": { "client_id": "a" } })),
             route(&upstream, "lua", json!({ "serverless-pre-function": { "functions": [] } })),
             route(&upstream, "logged", json!({ "rocketmq-logger": { "topic": "t" } })),
         ],
