@@ -14,7 +14,7 @@ use super::store::{SessionStore, SessionTimeouts};
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend(
-    "if" = {"properties": {"storage": {"enum": ["redis"]}}},
+    "if" = {"properties": {"storage": {"enum": ["redis"]}}, "required": ["storage"]},
     "then" = {"required": ["redis"]},
 ))]
 pub(crate) struct SessionSettings {
