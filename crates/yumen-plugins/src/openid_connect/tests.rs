@@ -625,7 +625,7 @@ fn settings_that_do_not_fit_together_are_refused() {
         (json!({"post_logout_redirect_uri": "//evil.test"}), "not an http or https URL"),
         (json!({"discovery": "idp"}), "not an http or https URL"),
         (json!({"session": {"secret": "short"}}), "secret"),
-        (json!({"session": {"secret": SECRET, "storage": "redis"}}), "redis"),
+        (json!({"session": {"secret": SECRET, "storage": "redis"}}), "then clause did not match"),
         (json!({"session": {"secret": SECRET, "cookie_name": "a;b"}}), "no cookie name"),
         (json!({"token_signing_alg_values_expected": "none"}), "unknown signature algorithm"),
     ] {

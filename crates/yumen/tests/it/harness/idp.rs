@@ -267,8 +267,8 @@ pub(crate) struct Browser {
 impl Browser {
     /// Requests a path of the gateway, or the URL of a redirect to it.
     pub(crate) fn get(&mut self, gateway: &Gateway, target: &str) -> Reply {
-        let path = match target.split_once("://") {
-            Some((_, rest)) => &rest[rest.find('/').expect("a path")..],
+        let path = match target.strip_prefix("http://") {
+            Some(rest) => &rest[rest.find('/').expect("a path")..],
             None => target,
         };
         let pairs: Vec<String> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
