@@ -116,17 +116,16 @@ fn a_written_guard_that_is_missing_closes_a_route_that_was_open() {
     };
     let open = json!({ "uri": "/r", "upstream": upstream.alone() });
     let mut closed = open.clone();
-    closed["plugins"] =
-        json!({ "multi-auth": { "auth_plugins": [{ "key-auth": {} }, { "basic-auth": {} }] } });
+    closed["plugins"] = json!({ "saml-auth": { "sp_issuer": "a" } });
     assert_eq!(put(&open), (201, Some("true".into())));
     assert_eq!(gateway.get("/r").text(), "x");
     assert_eq!(put(&closed), (200, Some("quarantined".into())));
     assert_eq!(gateway.get("/r").status, 503);
     let at = format!("http://{}", gateway.admin);
     let (_, out, err) = run(YUMEN, &["explain", "/r", "--admin", &at, "--key", &key]);
-    assert!(out.contains("multi-auth") && out.contains("503"), "{out}{err}");
-    assert!(out.contains("plugin multi-auth is not available in this version"), "{out}{err}");
-    closed["plugins"]["multi-auth"]["_meta"] = json!({ "disable": true });
+    assert!(out.contains("saml-auth") && out.contains("503"), "{out}{err}");
+    assert!(out.contains("plugin saml-auth is not available in this version"), "{out}{err}");
+    closed["plugins"]["saml-auth"]["_meta"] = json!({ "disable": true });
     assert_eq!(put(&closed), (200, Some("true".into())));
     assert_eq!(gateway.get("/r").text(), "x");
 }
