@@ -13,7 +13,7 @@ use super::provider::OidcProvider;
 use super::settings::{UnauthAction, UnauthXhr};
 use super::tokens::read_object;
 use super::{OpenidConnect, REDIRECT_SUFFIX, unavailable};
-use crate::session::{CookieAttributes, CookiePurpose, SessionStore, cookies_of};
+use crate::session::{CookiePurpose, LoginCookieAttributes, SessionStore, cookies_of};
 
 /// Longest time from the start of a login to its end.
 pub(super) const LOGIN_TIME_S: u64 = 600;
@@ -106,7 +106,7 @@ fn ended_cookie(session_name: &str) -> String {
 
 /// Attributes of the other cookies. The provider sends the user to the gateway from another site, so they are not
 /// `Strict`, and the path of the callback may be outside of that of the session.
-fn login_attributes(sessions: &SessionStore) -> CookieAttributes {
+fn login_attributes(sessions: &SessionStore) -> LoginCookieAttributes {
     let mut attributes = sessions.attributes().clone();
     attributes.path = "/".to_owned();
     attributes.is_http_only = true;

@@ -11,8 +11,8 @@ use crate::testing::{ManualHost, PluginBench, ready};
 const OLD: &str = "0123456789abcdef";
 const NEW: &str = "fedcba9876543210";
 
-fn keys(secrets: &[&'static str]) -> SessionKeys {
-    SessionKeys::new(secrets.iter().copied())
+fn keys(secrets: &[&'static str]) -> LoginSealKeys {
+    LoginSealKeys::new(secrets.iter().copied())
 }
 
 fn store(more: Value) -> SessionStore {
@@ -103,8 +103,9 @@ fn a_value_opens_only_as_its_own_cookie() {
 #[test]
 fn former_secrets_open_and_do_not_seal() {
     let (old, rotated) = (keys(&[OLD]), keys(&[NEW, OLD]));
-    let seal = |keys: &SessionKeys| keys.seal(CookiePurpose::Session, "s", b"text", [1; SALT_BYTES]).unwrap();
-    let open = |keys: &SessionKeys, text: &str| keys.open(CookiePurpose::Session, "s", text.as_bytes());
+    let seal =
+        |keys: &LoginSealKeys| keys.seal(CookiePurpose::Session, "s", b"text", [1; SALT_BYTES]).unwrap();
+    let open = |keys: &LoginSealKeys, text: &str| keys.open(CookiePurpose::Session, "s", text.as_bytes());
     assert_eq!(open(&rotated, &seal(&old)), Ok((b"text".to_vec(), 1)));
     assert_eq!(open(&rotated, &seal(&rotated)), Ok((b"text".to_vec(), 0)));
     assert_eq!(open(&old, &seal(&rotated)), Err(SealFault::UnknownKey));
