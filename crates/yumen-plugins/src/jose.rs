@@ -20,6 +20,4 @@ pub(crate) use token::JoseToken;
 pub(crate) use verifier::JwsVerifier;
 
 #[cfg(test)]
-pub(crate) mod testing;
-#[cfg(test)]
 mod tests;

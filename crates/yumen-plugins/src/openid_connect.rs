@@ -29,7 +29,7 @@ use crate::session::{SessionFault, SessionLookup, SessionStore};
 use bearer::BearerChecks;
 use checks::ClaimChecks;
 use client_auth::{ClientAuthMethod, OidcClient};
-use provider::{EndpointUse, OidcProvider, ProviderConnection};
+use provider::{OidcProvider, ProviderConnection};
 use refresh::RefreshFlights;
 use settings::{
     ForwardedFieldSettings, LoginSettings, LogoutSettings, OpenidConnectSettings, RenewalSettings,
@@ -89,12 +89,7 @@ impl PluginFactory for OpenidConnect {
         let pushes = pushed_method(&settings, token_method)?;
         let logs_in = !settings.bearer.bearer_only;
         let connection = ProviderConnection::build(&settings)?;
-        let endpoints = EndpointUse {
-            logs_in,
-            pushes: pushes.is_some(),
-            revokes: logs_in && settings.logout.revoke_tokens_on_logout,
-        };
-        let provider = OidcProvider::discover(&settings, &connection, endpoints, setup.objects)?;
+        let provider = OidcProvider::discover(&settings, &connection, setup.objects)?;
         let discovered = provider.as_ref().and_then(|one| one.metadata.introspection_endpoint.as_ref());
         let bearer = BearerChecks::build(&mut settings, &connection, discovered, setup)?;
         let mut methods: Vec<ClientAuthMethod> = Vec::new();

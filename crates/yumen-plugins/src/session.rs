@@ -9,11 +9,11 @@ mod seal;
 mod settings;
 mod store;
 
-pub(crate) use cookie::{CookieAttributes, cookies_of};
-pub(crate) use seal::{CookiePurpose, SealFault, SessionKeys};
+pub(crate) use cookie::{LoginCookieAttributes, cookies_of};
+pub(crate) use seal::{CookiePurpose, LoginSealKeys, SealFault};
 pub(crate) use settings::SessionSettings;
 pub(crate) use store::{
-    CookieRequest, LoginSession, OpenedSession, PreparedIdentity, SessionFault, SessionLookup, SessionStore,
+    CookieRequest, LoginSession, OpenedLogin, PreparedIdentity, SessionFault, SessionLookup, SessionStore,
 };
 
 #[cfg(test)]

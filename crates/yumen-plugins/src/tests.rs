@@ -106,6 +106,13 @@ fn authentication_cases() -> Vec<DryRunCase> {
         json!({"header": "Authorization", "forward_header": "Authorization"}),
         &["GET /a HTTP/1.1", "GET /a HTTP/1.1\nAuthorization: a.b"],
     );
+    add(
+        "openid-connect",
+        json!({"client_id": "a", "discovery": "http://idp/.well-known/openid-configuration", "bearer_only": true,
+            "use_jwks": true}),
+        &["GET /a HTTP/1.1", "GET /a HTTP/1.1\nAuthorization: Bearer x", "GET /a HTTP/1.1\nAuthorization: x"],
+    );
+    add("multi-auth", json!({"auth_plugins": [{"key-auth": {}}, {"basic-auth": {}}]}), &["GET /a HTTP/1.1"]);
     add("acl", json!({"allow_labels": {"team": ["a"]}}), &["GET /a HTTP/1.1"]);
     add("consumer-restriction", json!({"type": "route_id", "whitelist": ["1"]}), &["GET /a HTTP/1.1"]);
     cases

@@ -12,7 +12,7 @@ async fn served() -> axum::Router {
     let admin = state();
     let document = json!({
         "routes": [{ "id": "r1", "uri": "/a", "plugins": {
-            "openid-connect": { "client_id": "me", "client_secret": "hush", "nested": [{ "token": "hush" }] },
+            "saml-auth": { "client_id": "me", "client_secret": "hush", "nested": [{ "token": "hush" }] },
             "limit-count": { "count": 1, "time_window": 60, "key": "remote_addr" } } }],
         "services": [{ "id": "s1", "upstream": { "nodes": { "a.example:80": 1 }, "checks": { "active": {} } } }],
         "upstreams": [{ "id": "u1", "nodes": { "127.0.0.1:80": 1 }, "type": "chash", "key": "remote_addr",
@@ -89,7 +89,7 @@ async fn secrets_are_redacted_and_other_fields_stay() {
     let route = call(&router, "GET", "/v1/route/r1", &[], "").await.json();
     let plugins = &route["value"]["plugins"];
     assert_eq!(
-        (&plugins["limit-count"]["key"], &plugins["openid-connect"]["client_id"]),
+        (&plugins["limit-count"]["key"], &plugins["saml-auth"]["client_id"]),
         (&json!("remote_addr"), &json!("me"))
     );
     let upstream = call(&router, "GET", "/v1/upstream/u1", &[], "").await.json();

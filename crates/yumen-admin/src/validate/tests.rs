@@ -146,7 +146,7 @@ fn plugin_errors_use_the_words_of_apisix() {
             "failed to validate the 'vars' expression: invalid operator '??'".to_owned(),
         ),
         (with_plugin("limit-count", json!({ "count": -1, "_meta": { "disable": true } })), String::new()),
-        (with_plugin("openid-connect", json!({ "anything": true })), String::new()),
+        (with_plugin("saml-auth", json!({ "anything": true })), String::new()),
         (with_plugin("key-auth", json!({})), String::new()),
         (with_plugin("key-auth", json!([])), String::new()),
     ];
@@ -345,7 +345,7 @@ fn good() -> Vec<(Kind, Value)> {
     let plugins = json!({
         "limit-count": { "count": 2, "time_window": 60, "_meta": { "priority": 7 } },
         "proxy-rewrite": { "uri": "/b", "headers": { "set": { "X-A": "1" } } },
-        "cors": {}, "key-auth": {}, "openid-connect": { "a": 1 },
+        "cors": {}, "key-auth": {}, "saml-auth": { "a": 1 },
         "ip-restriction": { "whitelist": ["10.0.0.0/8"] },
         "limit-req": { "rate": 1, "burst": 2, "key": "remote_addr" },
         "response-rewrite": { "status_code": 201, "_meta": { "filter": [["arg_a", "==", "1"]] } },

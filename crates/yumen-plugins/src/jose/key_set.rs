@@ -23,10 +23,10 @@ fn parse_fetched(bytes: &[u8]) -> Result<FetchedValue, String> {
 
 /// A set of public keys for signatures.
 pub(crate) struct JwkSet {
-    keys: Vec<PublicJwk>,
+    pub(super) keys: Vec<PublicJwk>,
 }
 
-struct PublicJwk {
+pub(super) struct PublicJwk {
     kid: Option<Box<str>>,
     /// One verifier for each algorithm that the key supports.
     verifiers: Vec<JwsVerifier>,

@@ -1,1 +1,118 @@
+use std::sync::Arc;
 
+use serde_json::{Value, json};
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::{
+    NestedPluginFault, NestedPlugins, Plugin, PluginBuildContext, PluginFactory, PluginRegistry,
+};
+
+use super::{MultiAuth, MultiAuthSettings};
+use crate::testing::PluginBench;
+
+/// Builds nested plugins as the compiler does.
+struct BuiltinPlugins<'b> {
+    registry: PluginRegistry,
+    bench: &'b PluginBench,
+}
+
+impl NestedPlugins for BuiltinPlugins<'_> {
+    fn build(&self, _: &str, name: &str, settings: Value) -> Result<Arc<dyn Plugin>, NestedPluginFault> {
+        match self.registry.get(name) {
+            None if name == "wolf-rbac" => Err(NestedPluginFault::Unavailable),
+            None => Err(NestedPluginFault::Unknown),
+            Some(registered) if !registered.kind.may_nest => Err(NestedPluginFault::NotAuthentication),
+            Some(_) => self.bench.build(name, settings).map_err(NestedPluginFault::Settings),
+        }
+    }
+}
+
+fn build(bench: &PluginBench, auth_plugins: Value) -> Result<Arc<dyn Plugin>, InvalidSettings> {
+    let config: MultiAuthSettings = serde_json::from_value(json!({ "auth_plugins": auth_plugins })).unwrap();
+    let nested = BuiltinPlugins { registry: PluginRegistry::new(crate::BUILTIN), bench };
+    let setup = PluginBuildContext {
+        carry: &bench.carry,
+        owner: "routes/1",
+        metadata: None,
+        node: &bench.node,
+        objects: None,
+        sinks: None,
+        nested: Some(&nested),
+    };
+    Ok(Arc::new(MultiAuth::build(config, &setup)?))
+}
+
+fn bench() -> PluginBench {
+    let mut bench = PluginBench::new();
+    let alice = bench.add_consumer("alice");
+    bench.add_key(&alice, "key-auth", json!({"key": "secret"}), None);
+    bench.add_key(&alice, "basic-auth", json!({"username": "alice", "password": "pw"}), None);
+    bench
+}
+
+#[test]
+fn the_first_plugin_that_accepts_wins() {
+    let bench = bench();
+    let plugin =
+        build(&bench, json!([{"key-auth": {"hide_credentials": true}}, {"basic-auth": {}}])).unwrap();
+    for (field, upstream) in [
+        ("apikey: secret", Some(None)),
+        ("Authorization: Basic YWxpY2U6cHc=", Some(None)),
+        // The key of the refusing plugin stays in the request.
+        ("apikey: wrong\nAuthorization: Basic YWxpY2U6cHc=", Some(Some("wrong"))),
+        ("apikey: wrong", None),
+        ("X-Other: 1", None),
+    ] {
+        let reply = bench.run(&plugin, &format!("GET / HTTP/1.1\nHost: a\n{field}"));
+        match upstream {
+            Some(key) => {
+                assert_eq!(reply.upstream_field("X-Consumer-Username").as_deref(), Some("alice"), "{field}");
+                assert_eq!(reply.upstream_field("apikey").as_deref(), key, "{field}");
+            }
+            None => {
+                assert_eq!(
+                    (reply.status, reply.body.as_str()),
+                    (401, "{\"message\":\"Authorization Failed\"}\n")
+                );
+                assert_eq!(reply.field("WWW-Authenticate"), None);
+            }
+        }
+    }
+}
+
+#[test]
+fn identity_fields_of_the_client_do_not_pass_beside_openid_connect() {
+    let bench = bench();
+    let oidc = json!({"client_id": "me", "discovery": "https://idp.test/.well-known/openid-configuration",
+        "bearer_only": true, "use_jwks": true});
+    for auth_plugins in [
+        json!([{"openid-connect": oidc}, {"key-auth": {}}]),
+        json!([{"key-auth": {}}, {"openid-connect": oidc}]),
+    ] {
+        let plugin = build(&bench, auth_plugins).unwrap();
+        let request = "GET / HTTP/1.1\nHost: a\napikey: secret\nX-Userinfo: forged\nX_Access_Token: forged";
+        let reply = bench.run(&plugin, request);
+        assert_eq!(reply.upstream_field("X-Consumer-Username").as_deref(), Some("alice"));
+        assert_eq!(
+            (reply.upstream_field("X-Userinfo"), reply.upstream_field("X_Access_Token")),
+            (None, None)
+        );
+        assert_eq!(bench.run(&plugin, "GET / HTTP/1.1\nHost: a\nAuthorization: Bearer x").status, 401);
+    }
+}
+
+#[test]
+fn plugins_that_cannot_authenticate_are_refused() {
+    let bench = bench();
+    for (auth_plugins, message) in [
+        (json!([{"key-auth": {}}, {"none-such": {}}]), "none-such plugin did not found"),
+        (json!([{"key-auth": {}}, {"limit-count": {}}]), "limit-count plugin is not supported"),
+        (json!([{"key-auth": {"header": 1}}, {"basic-auth": {}}]), "plugin key-auth check schema failed: "),
+    ] {
+        let refused = build(&bench, auth_plugins.clone()).err().expect("refused");
+        assert!(refused.message.starts_with(message), "{auth_plugins}: {}", refused.message);
+    }
+    // A plugin that this version does not run accepts nothing.
+    let plugin = build(&bench, json!([{"wolf-rbac": {}}, {"key-auth": {}}])).unwrap();
+    assert_eq!(bench.run(&plugin, "GET / HTTP/1.1\nHost: a\napikey: secret").status, 200);
+    assert_eq!(bench.run(&plugin, "GET / HTTP/1.1\nHost: a").status, 401);
+}

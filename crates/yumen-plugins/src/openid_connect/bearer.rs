@@ -10,7 +10,7 @@ use yumen_plugin::{
     Exchange, ExternalUser, LocalResponse, Method, PerWorker, PluginBuildContext, PluginHost, Step,
 };
 
-use super::checks::ClaimRefusal;
+use super::checks::ClaimCheckRefusal;
 use super::client_auth::{ClientAuthMethod, EndpointCall};
 use super::form::FormBody;
 use super::provider::{ProviderConnection, ProviderEndpoint};
@@ -64,7 +64,7 @@ enum BearerRefusal {
     /// 401 with this description.
     Invalid(String),
     /// The claims are not sufficient.
-    Claims(ClaimRefusal),
+    Claims(ClaimCheckRefusal),
 }
 
 impl BearerChecks {
@@ -133,8 +133,12 @@ impl BearerChecks {
 
     fn refuse(&self, refusal: BearerRefusal) -> LocalResponse {
         let description = match refusal {
-            BearerRefusal::Claims(ClaimRefusal::Forbidden(body)) => return ClaimRefusal::forbidden(&body),
-            BearerRefusal::Claims(ClaimRefusal::Schema(reason)) | BearerRefusal::Invalid(reason) => reason,
+            BearerRefusal::Claims(ClaimCheckRefusal::Forbidden(body)) => {
+                return ClaimCheckRefusal::forbidden(&body);
+            }
+            BearerRefusal::Claims(ClaimCheckRefusal::Schema(reason)) | BearerRefusal::Invalid(reason) => {
+                reason
+            }
         };
         let challenge = format!(
             "Bearer realm=\"{}\", error=\"invalid_token\", error_description=\"{}\"",

@@ -81,14 +81,17 @@ impl CallbackParameters {
     }
 }
 
-fn grant_failure(fault: &GrantFault) -> LocalResponse {
-    match fault {
-        GrantFault::Unavailable(_) => unavailable(&fault.to_string()),
-        GrantFault::Refused(_) => LocalResponse::message(500, &fault.to_string()),
-    }
-}
-
 impl OpenidConnect {
+    fn grant_failure(&self, ex: &Exchange<'_>, fault: &GrantFault) -> LocalResponse {
+        match fault {
+            GrantFault::Unavailable(_) => {
+                ex.host.report_undecided(super::NAME, &self.owner, "the token endpoint is not available");
+                unavailable(&fault.to_string())
+            }
+            GrantFault::Refused(_) => LocalResponse::message(500, &fault.to_string()),
+        }
+    }
+
     /// The answer to a request to the redirect URI.
     pub(super) async fn callback<'a>(
         &'a self,
@@ -210,12 +213,18 @@ impl OpenidConnect {
         self.client.authenticate(self.token_method, &mut call, &mut form);
         form.write(&mut spec);
         let granted = GrantedTokens::read(endpoint.target.send(ex.host, spec).await)
-            .map_err(|fault| grant_failure(&fault))?;
+            .map_err(|fault| self.grant_failure(ex, &fault))?;
         let id_token = granted.id_token.as_deref().ok_or_else(|| {
             LocalResponse::message(500, "the response of the token endpoint has no ID token")
         })?;
         let subject = self.check_id_token(provider, ex, id_token, &granted, login.nonce.as_deref()).await;
         let subject = subject.map_err(|reason| LocalResponse::message(500, &reason))?;
+        if granted.access_token.is_none() {
+            return Err(LocalResponse::message(
+                500,
+                "the response of the token endpoint has no access token",
+            ));
+        }
         let user = match granted.access_token.as_deref() {
             Some(token) if self.fields.set_userinfo_header => {
                 self.userinfo(provider, ex, token, &subject).await

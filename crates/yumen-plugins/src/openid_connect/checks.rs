@@ -17,14 +17,14 @@ pub(super) struct ClaimChecks {
 
 /// The reason why claims are not accepted.
 #[derive(Debug)]
-pub(super) enum ClaimRefusal {
+pub(super) enum ClaimCheckRefusal {
     /// 403 with this JSON body.
     Forbidden(Value),
     /// 401: the claims do not match the schema.
     Schema(String),
 }
 
-impl ClaimRefusal {
+impl ClaimCheckRefusal {
     /// 403 with a JSON body.
     pub(super) fn forbidden(body: &Value) -> LocalResponse {
         LocalResponse::status(403).field("Content-Type", "application/json").body(body.to_string())
@@ -53,11 +53,11 @@ impl ClaimChecks {
         &self,
         claims: &Map<String, Value>,
         client_id: &str,
-    ) -> Result<(), ClaimRefusal> {
+    ) -> Result<(), ClaimCheckRefusal> {
         if !self.has_scopes(claims.get("scope")) {
             let required = self.required_scopes.join(", ");
             let error = format!("required scopes {required} not present");
-            return Err(ClaimRefusal::Forbidden(json!({ "error": error })));
+            return Err(ClaimCheckRefusal::Forbidden(json!({ "error": error })));
         }
         self.check_audience(claims, client_id)?;
         self.check_schema(&Value::Object(claims.clone()))
@@ -69,12 +69,12 @@ impl ClaimChecks {
         document: &Value,
         access_claims: Option<&Map<String, Value>>,
         id_claims: Option<&Map<String, Value>>,
-    ) -> Result<(), ClaimRefusal> {
+    ) -> Result<(), ClaimCheckRefusal> {
         self.check_schema(document)?;
         let scope = [access_claims, id_claims].into_iter().flatten().find_map(|claims| claims.get("scope"));
         match self.has_scopes(scope) {
             true => Ok(()),
-            false => Err(ClaimRefusal::Forbidden(json!({ "error": "required scopes not present" }))),
+            false => Err(ClaimCheckRefusal::Forbidden(json!({ "error": "required scopes not present" }))),
         }
     }
 
@@ -88,28 +88,28 @@ impl ClaimChecks {
         self.required_scopes.iter().all(is_granted)
     }
 
-    fn check_audience(&self, claims: &Map<String, Value>, client_id: &str) -> Result<(), ClaimRefusal> {
+    fn check_audience(&self, claims: &Map<String, Value>, client_id: &str) -> Result<(), ClaimCheckRefusal> {
         let Some(audience) = &self.audience else { return Ok(()) };
         let Some(value) = claims.get(&audience.claim).filter(|value| !value.is_null()) else {
             return match audience.required || audience.match_with_client_id {
-                true => {
-                    Err(ClaimRefusal::Forbidden(json!({ "error": "required audience claim not present" })))
-                }
+                true => Err(ClaimCheckRefusal::Forbidden(
+                    json!({ "error": "required audience claim not present" }),
+                )),
                 false => Ok(()),
             };
         };
         match !audience.match_with_client_id || names_audience(value, client_id) {
             true => Ok(()),
-            false => Err(ClaimRefusal::Forbidden(json!({ "error": "mismatched audience" }))),
+            false => Err(ClaimCheckRefusal::Forbidden(json!({ "error": "mismatched audience" }))),
         }
     }
 
-    fn check_schema(&self, document: &Value) -> Result<(), ClaimRefusal> {
+    fn check_schema(&self, document: &Value) -> Result<(), ClaimCheckRefusal> {
         let Some(schema) = &self.claim_schema else { return Ok(()) };
         // Validation fills in defaults, which are no claims.
         let mut document = document.clone();
         schema::validate_document(schema, &mut document)
-            .map_err(|refusal| ClaimRefusal::Schema(refusal.message.clone()))
+            .map_err(|refusal| ClaimCheckRefusal::Schema(refusal.message.clone()))
     }
 }
 

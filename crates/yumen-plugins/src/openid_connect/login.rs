@@ -13,7 +13,7 @@ use super::provider::OidcProvider;
 use super::settings::{UnauthAction, UnauthXhr};
 use super::tokens::read_object;
 use super::{OpenidConnect, REDIRECT_SUFFIX, unavailable};
-use crate::session::{CookieAttributes, CookiePurpose, SessionStore, cookies_of};
+use crate::session::{CookiePurpose, LoginCookieAttributes, SessionStore, cookies_of};
 
 /// Longest time from the start of a login to its end.
 pub(super) const LOGIN_TIME_S: u64 = 600;
@@ -21,7 +21,7 @@ pub(super) const LOGIN_TIME_S: u64 = 600;
 const LOGINS_MAX: usize = 5;
 /// Longest path and query to return to. A longer one would not fit the state cookie.
 const RETURN_PATH_MAX: usize = 2000;
-/// Logins that end without a session cookie in the next request, after which there is no further one.
+/// Most logins in a row that end without a session in the next request.
 const LOST_LOGINS_MAX: u32 = 3;
 /// Time from one such login to the next.
 const LOST_LOGIN_TIME_S: u64 = 30;
@@ -54,7 +54,7 @@ pub(super) struct LoginState {
     pub(super) is_silent: bool,
 }
 
-/// Logins that ended, for finding a browser that keeps no session cookie.
+/// Logins that ended, for finding a browser that keeps no session.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(super) struct EndedLogins {
     #[serde(rename = "n")]
@@ -106,7 +106,7 @@ fn ended_cookie(session_name: &str) -> String {
 
 /// Attributes of the other cookies. The provider sends the user to the gateway from another site, so they are not
 /// `Strict`, and the path of the callback may be outside of that of the session.
-fn login_attributes(sessions: &SessionStore) -> CookieAttributes {
+fn login_attributes(sessions: &SessionStore) -> LoginCookieAttributes {
     let mut attributes = sessions.attributes().clone();
     attributes.path = "/".to_owned();
     attributes.is_http_only = true;
@@ -149,8 +149,8 @@ impl OpenidConnect {
                 Step::Respond(LocalResponse::status(401))
             }
             UnauthAction::Auth if self.loses_sessions(sessions, ex) => {
-                let message = "the browser does not keep the session cookie: check cookie_domain, cookie_path, \
-                               cookie_secure and cookie_same_site of the session";
+                let message = "logins end without a session that lasts: check cookie_domain, cookie_path, \
+                               cookie_secure and cookie_same_site of the session, and the lifetime of access tokens";
                 Step::Respond(LocalResponse::message(500, message))
             }
             UnauthAction::Auth => {
@@ -302,14 +302,12 @@ impl OpenidConnect {
         Some((login, removal))
     }
 
-    /// The cookie that counts logins which ended without a session cookie before.
+    /// The cookie that counts logins which ended a moment ago.
     pub(super) fn ended_login_cookie(&self, sessions: &SessionStore, ex: &Exchange<'_>) -> Option<String> {
         let name = ended_cookie(sessions.name());
         let now_s = ex.now.unix_s();
         let attributes = login_attributes(sessions);
-        // A browser that sends a session cookie keeps it.
-        let previous = ended_logins(sessions, ex).filter(|_| !has_session_cookie(sessions, ex));
-        let count = previous.map_or(0, |logins| logins.count);
+        let count = ended_logins(sessions, ex).map_or(0, |logins| logins.count);
         let text = serde_json::to_vec(&EndedLogins { count: count + 1, ended_s: now_s }).ok()?;
         let mut salt = [0; 16];
         ex.host.fill_random(&mut salt);
@@ -324,9 +322,11 @@ impl OpenidConnect {
         Some(login_attributes(sessions).line(&name, "", Some(0), self.is_https(ex)))
     }
 
-    /// Whether logins end again and again without a session cookie in the next request: a redirect loop.
+    /// Whether logins end again and again without a session in the next request: a redirect loop.
     fn loses_sessions(&self, sessions: &SessionStore, ex: &Exchange<'_>) -> bool {
-        ended_logins(sessions, ex).is_some_and(|logins| logins.count >= LOST_LOGINS_MAX)
+        // A login for each page is no loop.
+        !self.renewal.force_reauthorize
+            && ended_logins(sessions, ex).is_some_and(|logins| logins.count >= LOST_LOGINS_MAX)
     }
 
     /// The URL to which the provider sends the user back.
@@ -393,10 +393,6 @@ fn ended_logins(sessions: &SessionStore, ex: &Exchange<'_>) -> Option<EndedLogin
     let (text, _) = sessions.keys().open(CookiePurpose::LoginState, &name, value).ok()?;
     let logins: EndedLogins = serde_json::from_slice(&text).ok()?;
     (ex.now.unix_s() < logins.ended_s.saturating_add(LOST_LOGIN_TIME_S)).then_some(logins)
-}
-
-fn has_session_cookie(sessions: &SessionStore, ex: &Exchange<'_>) -> bool {
-    ex.request.cookie(sessions.name().as_bytes()).is_some()
 }
 
 /// Whether a response is shown as a page: a script cannot follow a redirect to another site.

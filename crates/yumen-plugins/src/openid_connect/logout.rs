@@ -6,7 +6,7 @@ use super::client_auth::EndpointCall;
 use super::form::FormBody;
 use super::provider::OidcProvider;
 use super::{OpenidConnect, session_failure};
-use crate::session::{LoginSession, OpenedSession, SessionStore};
+use crate::session::{LoginSession, OpenedLogin, SessionStore};
 
 impl OpenidConnect {
     /// The answer to a request to the logout path.
@@ -25,7 +25,7 @@ impl OpenidConnect {
             Ok(cookies) => cookies,
             Err(fault) => return Step::Respond(session_failure(fault)),
         };
-        let session = opened.as_deref().map(|opened: &OpenedSession| &opened.session);
+        let session = opened.as_deref().map(|opened: &OpenedLogin| &opened.session);
         if let Some(session) = session.filter(|_| self.logout.revoke_tokens_on_logout) {
             self.revoke(provider, ex, session).await;
         }

@@ -66,15 +66,6 @@ impl ProviderMetadata {
     }
 }
 
-/// The use of the endpoints.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct EndpointUse {
-    /// Whether users log in.
-    pub(super) logs_in: bool,
-    pub(super) pushes: bool,
-    pub(super) revokes: bool,
-}
-
 /// The provider after discovery.
 pub(super) struct OidcProvider {
     pub(super) metadata: Arc<ProviderMetadata>,
@@ -179,7 +170,6 @@ impl OidcProvider {
     pub(super) fn discover(
         settings: &OpenidConnectSettings,
         connection: &ProviderConnection,
-        endpoints: EndpointUse,
         objects: Option<&dyn ObjectLookup>,
     ) -> Result<Option<OidcProvider>, InvalidSettings> {
         let discovery = &settings.provider.discovery;
@@ -206,23 +196,21 @@ impl OidcProvider {
             }
             connection.endpoint(&path, url, objects).map(Some)
         };
+        let logs_in = !settings.bearer.bearer_only;
+        let pushes = logs_in && settings.login.par.as_ref().is_some_and(|par| par.enabled);
+        let revokes = logs_in && settings.logout.revoke_tokens_on_logout;
         let pushed_url = settings.login.par.as_ref().and_then(|par| par.endpoint.as_ref());
         let pushed_url = pushed_url.or(metadata.pushed_authorization_request_endpoint.as_ref());
         let keys = metadata.jwks_uri.as_ref().map(|url| {
             let interval_s = settings.provider.jwk_expires_in.max(60);
             lookup.fetch(connection.fetch(url, JWKS_FORMAT, FetchDelivery::InPlace, interval_s))
         });
-        let logs_in = endpoints.logs_in;
         Ok(Some(OidcProvider {
             keys,
             token: endpoint("token_endpoint", metadata.token_endpoint.as_ref(), logs_in)?,
             userinfo: endpoint("userinfo_endpoint", metadata.userinfo_endpoint.as_ref(), logs_in)?,
-            pushed: endpoint("pushed_authorization_request_endpoint", pushed_url, endpoints.pushes)?,
-            revocation: endpoint(
-                "revocation_endpoint",
-                metadata.revocation_endpoint.as_ref(),
-                endpoints.revokes,
-            )?,
+            pushed: endpoint("pushed_authorization_request_endpoint", pushed_url, pushes)?,
+            revocation: endpoint("revocation_endpoint", metadata.revocation_endpoint.as_ref(), revokes)?,
             metadata,
         }))
     }

@@ -190,6 +190,7 @@ pub(super) struct LoginSettings {
     /// Action for a request without a session: `auth` sends the user to the provider, `deny` answers 401, `pass`
     /// forwards the request without fields of a user.
     #[serde(default)]
+    #[schemars(extend("default" = "auth"))]
     pub(super) unauth_action: UnauthAction,
     /// Answer to a script or another request that shows no page and would be sent to the provider: `redirect`, or `401`
     /// without a redirect. Beyond APISIX.

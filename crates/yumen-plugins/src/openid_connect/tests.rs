@@ -1,1 +1,643 @@
+//! The plugin against a provider in memory: its document and keys are fetched, its endpoints answer as the test says.
 
+use std::sync::Arc;
+
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use serde_json::{Value, json};
+use yumen_config::resource::UpstreamSpec;
+use yumen_config::schema::InvalidSettings;
+use yumen_plugin::proto::ProtoDescriptors;
+use yumen_plugin::{
+    FetchRequest, FetchSource, FetchedCell, Fields, ObjectLookup, Plugin, SubrequestFault,
+    SubrequestResponse, SubrequestSpec, UpstreamSlot,
+};
+
+use super::login::{path_of, return_path, state_cookie};
+use crate::jose::{ClientSigner, JwsAlgorithm};
+use crate::testing::{PluginBench, TestReply};
+
+const NOW_S: u64 = 1_700_000_000;
+const ISSUER: &str = "https://idp.test";
+const SECRET: &str = "0123456789abcdef";
+
+/// A provider with one key.
+struct MemoryProvider {
+    signer: ClientSigner,
+    document: Arc<FetchedCell>,
+    keys: Arc<FetchedCell>,
+}
+
+impl MemoryProvider {
+    fn new(more: &Value) -> MemoryProvider {
+        let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap();
+        let der = pair.to_pkcs8v1().unwrap();
+        let pem = format!(
+            "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----",
+            STANDARD.encode(der.as_ref())
+        );
+        let signer = ClientSigner::of_pem(JwsAlgorithm::Es256, &pem, Some("k1".to_owned())).unwrap();
+        let point = pair.public_key().as_ref();
+        let (x, y) = point[1..].split_at(32);
+        let (x, y) = (URL_SAFE_NO_PAD.encode(x), URL_SAFE_NO_PAD.encode(y));
+        let jwks = json!({"keys": [{"kty": "EC", "crv": "P-256", "kid": "k1", "x": x, "y": y}]});
+        let mut document = json!({
+            "issuer": ISSUER,
+            "authorization_endpoint": "https://idp.test/authorize",
+            "token_endpoint": "https://idp.test/token",
+            "introspection_endpoint": "https://idp.test/introspect",
+            "end_session_endpoint": "https://idp.test/logout",
+            "jwks_uri": "https://idp.test/jwks",
+        });
+        document.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let (fetched, keys) = (FetchedCell::default(), FetchedCell::default());
+        fetched.store((super::provider::DISCOVERY_FORMAT.parse)(document.to_string().as_bytes()).unwrap());
+        keys.store((crate::jose::JWKS_FORMAT.parse)(jwks.to_string().as_bytes()).unwrap());
+        MemoryProvider { signer, document: Arc::new(fetched), keys: Arc::new(keys) }
+    }
+
+    /// A signed token; `changes` replace its claims, null removes one.
+    fn token(&self, changes: &Value) -> String {
+        let mut claims = json!({
+            "iss": ISSUER, "sub": "alice", "aud": "me", "iat": NOW_S, "exp": NOW_S + 300, "scope": "read write",
+        });
+        for (name, value) in changes.as_object().unwrap() {
+            claims[name] = value.clone();
+        }
+        claims.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+        self.signer.sign(&claims).unwrap()
+    }
+
+    fn objects(&self) -> Box<dyn ObjectLookup> {
+        Box::new(MemoryObjects { document: self.document.clone(), keys: self.keys.clone() })
+    }
+}
+
+struct MemoryObjects {
+    document: Arc<FetchedCell>,
+    keys: Arc<FetchedCell>,
+}
+
+impl ObjectLookup for MemoryObjects {
+    fn proto(&self, _: &str) -> Option<Arc<ProtoDescriptors>> {
+        None
+    }
+
+    fn upstream(&self, _: &str) -> Option<UpstreamSlot> {
+        None
+    }
+
+    fn inline_upstream(&self, _: &str, _: UpstreamSpec) -> Result<UpstreamSlot, InvalidSettings> {
+        Ok(UpstreamSlot::known(7))
+    }
+
+    fn fetch(&self, request: FetchRequest) -> Arc<FetchedCell> {
+        match &request.source {
+            FetchSource::Http(http) if http.url.ends_with("/jwks") => self.keys.clone(),
+            _ => self.document.clone(),
+        }
+    }
+}
+
+fn answer(status: u16, body: &Value) -> Result<SubrequestResponse, SubrequestFault> {
+    let body = Some(body.to_string().into_bytes());
+    Ok(SubrequestResponse { status, fields: Fields::default(), body, ..SubrequestResponse::default() })
+}
+
+struct LoginBench {
+    provider: MemoryProvider,
+    bench: PluginBench,
+    plugin: Arc<dyn Plugin>,
+}
+
+impl LoginBench {
+    fn new(more: Value) -> LoginBench {
+        LoginBench::at(&json!({}), more)
+    }
+
+    fn at(document: &Value, more: Value) -> LoginBench {
+        let provider = MemoryProvider::new(document);
+        let mut bench = PluginBench::new();
+        bench.objects = Some(provider.objects());
+        let plugin = bench.plugin("openid-connect", settings(more));
+        LoginBench { provider, bench, plugin }
+    }
+
+    fn get(&self, target: &str, fields: &str) -> TestReply {
+        let fields = if fields.is_empty() { String::new() } else { format!("\n{fields}") };
+        self.bench.run(&self.plugin, &format!("GET {target} HTTP/1.1\nHost: shop.test{fields}"))
+    }
+
+    fn bearer(&self, token: &str) -> TestReply {
+        self.get("/a", &format!("Authorization: Bearer {token}"))
+    }
+
+    fn answer(&mut self, status: u16, body: &Value) {
+        self.bench.host.answer = Some(answer(status, body));
+    }
+
+    fn calls(&self) -> Vec<SubrequestSpec> {
+        self.bench.host.subrequests.take()
+    }
+
+    /// Logs in from a page; returns the answer to the callback.
+    fn log_in(&mut self, page: &str, id_claims: &Value) -> TestReply {
+        let start = self.get(page, "");
+        assert_eq!(start.status, 302, "{}", start.body);
+        let location = start.field("Location").unwrap();
+        let (state, nonce) = (query(&location, "state").unwrap(), query(&location, "nonce"));
+        let mut claims = json!({ "nonce": nonce });
+        claims.as_object_mut().unwrap().extend(id_claims.as_object().unwrap().clone());
+        let id_token = self.provider.token(&claims);
+        self.answer(
+            200,
+            &json!({
+                "access_token": "at1", "refresh_token": "rt1", "id_token": id_token, "expires_in": 100,
+            }),
+        );
+        let cookies = cookie_fields(&start);
+        self.get(&format!("{page}/.apisix/redirect?code=c&state={state}"), &cookies)
+    }
+}
+
+fn settings(more: Value) -> Value {
+    let mut settings = json!({
+        "client_id": "me", "client_secret": "hush", "discovery": "https://idp.test/.well-known/openid-configuration",
+        "session": { "secret": SECRET },
+    });
+    settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    settings.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+    settings
+}
+
+/// A parameter of a URL.
+fn query(url: &str, name: &str) -> Option<String> {
+    let (_, query) = url.split_once('?')?;
+    let value = query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))?;
+    Some(percent_encoding::percent_decode_str(value).decode_utf8_lossy().into_owned())
+}
+
+/// The cookies that a response sets, as fields of the next request.
+fn cookie_fields(reply: &TestReply) -> String {
+    let lines = reply.fields.iter().filter_map(|line| line.strip_prefix("Set-Cookie: "));
+    let kept = lines.filter(|line| !line.contains("Max-Age=0"));
+    kept.map(|line| format!("Cookie: {}", line.split(';').next().unwrap())).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_bearer_token_is_verified_by_the_key_set() {
+    let bench = LoginBench::new(json!({"bearer_only": true, "use_jwks": true}));
+    let token = bench.provider.token(&json!({}));
+    for _ in 0..2 {
+        // The second request finds the token in the table.
+        let request = format!("Authorization: bearer {token}\nX-Userinfo: forged\nX_ID_Token: forged");
+        let reply = bench.get("/a", &request);
+        assert_eq!(reply.status, 200);
+        assert_eq!(reply.upstream_field("X-Access-Token").as_ref(), Some(&token));
+        let userinfo = STANDARD.decode(reply.upstream_field("X-Userinfo").unwrap()).unwrap();
+        let claims: Value = serde_json::from_slice(&userinfo).unwrap();
+        assert_eq!(claims["sub"], "alice");
+        assert_eq!((reply.upstream_field("X-ID-Token"), reply.upstream_field("X_ID_Token")), (None, None));
+    }
+    let reply = bench.get("/a", &format!("X-Access-Token: {token}"));
+    assert_eq!(reply.upstream_field("X-Access-Token").as_ref(), Some(&token));
+}
+
+#[test]
+fn a_bearer_token_that_is_not_valid_is_refused() {
+    let bench = LoginBench::new(json!({"bearer_only": true, "use_jwks": true, "realm": "r"}));
+    let other = MemoryProvider::new(&json!({}));
+    let unsigned = |alg: &str| {
+        let header = URL_SAFE_NO_PAD.encode(json!({"alg": alg}).to_string());
+        format!("{header}.{}.", URL_SAFE_NO_PAD.encode(json!({"iss": ISSUER, "sub": "root"}).to_string()))
+    };
+    for (token, description) in [
+        (
+            bench.provider.token(&json!({"iss": "https://other.test"})),
+            "the issuer of the token is not allowed",
+        ),
+        (bench.provider.token(&json!({"exp": NOW_S - 121})), "the token has expired"),
+        (bench.provider.token(&json!({"nbf": NOW_S + 121})), "the token is not valid yet"),
+        (other.token(&json!({})), "the signature of the token is wrong"),
+        (unsigned("none"), "the algorithm of the token is not allowed"),
+        (unsigned("HS256"), "the algorithm of the token is not allowed"),
+        ("opaque".to_owned(), "invalid jwt"),
+    ] {
+        let reply = bench.bearer(&token);
+        let challenge =
+            format!("Bearer realm=\"r\", error=\"invalid_token\", error_description=\"{description}\"");
+        assert_eq!((reply.status, reply.body.as_str()), (401, ""), "{token}");
+        assert_eq!(reply.field("WWW-Authenticate"), Some(challenge));
+    }
+    let reply = bench.get("/a", "");
+    assert_eq!((reply.status, reply.field("WWW-Authenticate")), (401, Some("Bearer realm=\"r\"".to_owned())));
+    // A scheme without a token; two fields, of which the upstream might read the other one.
+    assert_eq!(bench.get("/a", "Authorization: Bearer").status, 400);
+    let token = bench.provider.token(&json!({}));
+    let twice = format!("Authorization: Bearer {token}\nAuthorization: Bearer x");
+    assert_eq!(bench.get("/a", &twice).status, 400);
+    assert_eq!(bench.get("/a", "Authorization: Basic YTpi").status, 401);
+}
+
+#[test]
+fn claims_of_a_bearer_token_are_checked() {
+    fn check(more: Value, claims: Value, expected: Result<(), (u16, &str)>) {
+        let mut settings = json!({"bearer_only": true, "use_jwks": true});
+        settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let bench = LoginBench::new(settings);
+        let reply = bench.bearer(&bench.provider.token(&claims));
+        let got = if reply.upstream.is_some() { Ok(()) } else { Err((reply.status, reply.body.as_str())) };
+        assert_eq!(got, expected, "{more} {claims}");
+    }
+    let scopes = json!({"required_scopes": ["read", "admin"]});
+    check(scopes.clone(), json!({"scope": "admin read"}), Ok(()));
+    check(scopes, json!({}), Err((403, r#"{"error":"required scopes read, admin not present"}"#)));
+    let audience = |more: Value| json!({"claim_validator": {"audience": more}});
+    check(audience(json!({"match_with_client_id": true})), json!({"aud": ["x", "me"]}), Ok(()));
+    check(
+        audience(json!({"match_with_client_id": true})),
+        json!({"aud": ["x", "you"]}),
+        Err((403, r#"{"error":"mismatched audience"}"#)),
+    );
+    check(
+        audience(json!({"required": true, "claim": "for"})),
+        json!({}),
+        Err((403, r#"{"error":"required audience claim not present"}"#)),
+    );
+    check(audience(json!({})), json!({"aud": null}), Ok(()));
+    let issuers = json!({"claim_validator": {"issuer": {"valid_issuers": ["https://a", "https://b"]}}});
+    check(issuers.clone(), json!({"iss": "https://b"}), Ok(()));
+    check(issuers, json!({}), Err((401, "")));
+    let schema = json!({"claim_schema": {"type": "object", "properties": {"sub": {"const": "alice"}}}});
+    check(schema.clone(), json!({}), Ok(()));
+    check(schema, json!({"sub": "bob"}), Err((401, "")));
+    check(json!({"token_signing_alg_values_expected": "RS256"}), json!({}), Err((401, "")));
+    check(json!({"token_signing_alg_values_expected": "RS256,ES256"}), json!({}), Ok(()));
+}
+
+#[test]
+fn a_bearer_token_is_introspected() {
+    let mut bench = LoginBench::new(json!({
+        "bearer_only": true, "introspection_endpoint": "https://idp.test/check",
+        "introspection_addon_headers": ["X-Tenant"], "claim_validator": {"audience": {"required": true}},
+    }));
+    bench.answer(200, &json!({"active": true, "sub": "alice", "aud": "me", "exp": NOW_S + 60}));
+    let reply = bench.get("/a", "Authorization: Bearer opaque\nX-Tenant: t");
+    assert_eq!(reply.upstream_field("X-Access-Token").as_deref(), Some("opaque"));
+    let calls = bench.calls();
+    assert_eq!((calls.len(), calls[0].target.as_str()), (1, "/check"));
+    assert_eq!(calls[0].body, b"token=opaque&client_id=me");
+    let field =
+        |name: &str| calls[0].fields.get(name).map(|value| String::from_utf8_lossy(value).into_owned());
+    assert_eq!(field("Authorization"), Some(format!("Basic {}", STANDARD.encode("me:hush"))));
+    assert_eq!(field("X-Tenant").as_deref(), Some("t"));
+    // The result is used until it ends.
+    assert_eq!((bench.bearer("opaque").status, bench.calls().len()), (200, 0));
+    for (status, body, expected) in [
+        (200, json!({"active": false}), 401),
+        (200, json!({"active": "true"}), 401),
+        (200, json!({}), 401),
+        (200, json!([]), 401),
+        (503, json!({"active": true}), 401),
+        (200, json!({"active": true, "sub": "alice"}), 403),
+    ] {
+        bench.answer(status, &body);
+        assert_eq!(bench.bearer("other").status, expected, "{status} {body}");
+    }
+    bench.bench.host.answer = Some(Err(SubrequestFault::Timeout));
+    assert_eq!(bench.bearer("other").status, 401);
+}
+
+#[test]
+fn a_login_starts_with_a_redirect_and_ends_at_the_page() {
+    let mut bench = LoginBench::new(json!({
+        "use_pkce": true, "use_nonce": true, "scope": "openid email",
+        "authorization_params": {"audience": "api", "state": "fixed", "redirect_uri": "https://evil.test"},
+    }));
+    let start = bench.get("/shop?a=b", "X-Userinfo: forged");
+    assert_eq!((start.status, start.upstream.is_none()), (302, true));
+    assert_eq!(start.field("Cache-Control").as_deref(), Some("no-cache, no-store, max-age=0"));
+    let location = start.field("Location").unwrap();
+    assert!(
+        location.starts_with("https://idp.test/authorize?client_id=me&response_type=code&"),
+        "{location}"
+    );
+    for (name, expected) in [
+        ("scope", "openid email"),
+        ("audience", "api"),
+        ("redirect_uri", "http://shop.test/shop/.apisix/redirect"),
+        ("code_challenge_method", "S256"),
+    ] {
+        assert_eq!(query(&location, name).as_deref(), Some(expected), "{location}");
+    }
+    let state = query(&location, "state").unwrap();
+    assert_eq!(state.len(), 32);
+    let cookie = start.field("Set-Cookie").unwrap();
+    let name = state_cookie("session", &state).unwrap();
+    assert!(cookie.starts_with(&format!("{name}=")), "{cookie}");
+    assert!(cookie.ends_with("; Path=/; Max-Age=600; HttpOnly; SameSite=Lax"), "{cookie}");
+
+    let end = bench.log_in("/shop", &json!({}));
+    assert_eq!((end.status, end.field("Location").as_deref()), (302, Some("/shop")), "{}", end.body);
+    let calls = bench.calls();
+    let body = String::from_utf8(calls[0].body.clone()).unwrap();
+    assert!(
+        body.starts_with("grant_type=authorization_code&code=c&redirect_uri=http%3A%2F%2Fshop.test"),
+        "{body}"
+    );
+    assert!(body.contains("&code_verifier="), "{body}");
+    assert!(!calls[0].may_repeat);
+
+    let reply = bench.get("/shop", &format!("{}\nX-ID-Token: forged", cookie_fields(&end)));
+    assert_eq!(reply.upstream_field("X-Access-Token").as_deref(), Some("at1"));
+    let claims = STANDARD.decode(reply.upstream_field("X-ID-Token").unwrap()).unwrap();
+    assert_eq!(serde_json::from_slice::<Value>(&claims).unwrap()["sub"], "alice");
+}
+
+#[test]
+fn an_id_token_that_does_not_fit_ends_the_login() {
+    for (claims, reason) in [
+        (json!({"iss": "https://other.test"}), "the issuer of the ID token is another one"),
+        (json!({"sub": null}), "the ID token has no subject"),
+        (json!({"aud": "you"}), "the ID token is for another client"),
+        (json!({"aud": ["me", "you"], "azp": "you"}), "the ID token was issued to another client"),
+        (json!({"exp": NOW_S - 121}), "the token has expired"),
+        (json!({"exp": null}), "the ID token has no end"),
+        (json!({"iat": NOW_S + 121}), "the token was issued in the future: check the clocks"),
+        (json!({"nonce": "another"}), "the nonce of the ID token is another one"),
+        (json!({"at_hash": "bm90IHRoaXMgb25l"}), "the access token was not issued with the ID token"),
+    ] {
+        let mut bench = LoginBench::new(json!({"use_nonce": true}));
+        let end = bench.log_in("/shop", &claims);
+        assert_eq!((end.status, end.body), (500, format!("{{\"message\":\"{reason}\"}}\n")), "{claims}");
+        assert!(!end.fields.iter().any(|line| line.starts_with("Set-Cookie: session=")), "{claims}");
+    }
+}
+
+#[test]
+fn a_response_of_the_provider_needs_the_login_of_this_browser() {
+    let mut bench =
+        LoginBench::at(&json!({"authorization_response_iss_parameter_supported": true}), json!({}));
+    let start = bench.get("/shop", "");
+    let state = query(&start.field("Location").unwrap(), "state").unwrap();
+    let cookies = cookie_fields(&start);
+    bench.answer(200, &json!({"access_token": "a", "id_token": bench.provider.token(&json!({}))}));
+    let lost = "request to the redirect_uri path but there's no session state found";
+    let other = format!("{}{}", &state[..8], "0".repeat(24));
+    let tampered = cookies.replacen("=", "=A", 1);
+    for (query, cookies, message) in [
+        // State fixation: the attacker's state in the victim's browser.
+        (format!("code=c&state={state}&iss={ISSUER}"), "", lost),
+        (format!("code=c&state={state}&iss={ISSUER}"), tampered.as_str(), lost),
+        (
+            format!("code=c&state={other}&iss={ISSUER}"),
+            &cookies,
+            "state from argument does not match the one of the login",
+        ),
+        ("code=c".to_owned(), &cookies, lost),
+        ("code=c&state=../../x".to_owned(), &cookies, lost),
+        // Mixed-up providers (RFC 9207).
+        (format!("code=c&state={state}"), &cookies, "the response names no issuer"),
+        (
+            format!("code=c&state={state}&iss=https://evil.test"),
+            &cookies,
+            "iss from argument is another issuer",
+        ),
+        (
+            format!("code=c&state={state}&iss={ISSUER}&client_id=you"),
+            &cookies,
+            "client_id from argument is another client",
+        ),
+        (format!("state={state}&iss={ISSUER}"), &cookies, "the response has no code"),
+        (
+            format!("error=access_denied&error_description=%3Cb%3E&state={state}&iss={ISSUER}"),
+            &cookies,
+            "the identity provider refused the login: access_denied",
+        ),
+    ] {
+        let reply = bench.get(&format!("/shop/.apisix/redirect?{query}"), cookies);
+        assert_eq!((reply.status, reply.body), (500, format!("{{\"message\":\"{message}\"}}\n")), "{query}");
+    }
+    assert!(bench.calls().is_empty(), "no code was sent");
+    let twice =
+        bench.get(&format!("/shop/.apisix/redirect?code=c&code=d&state={state}&iss={ISSUER}"), &cookies);
+    assert_eq!(twice.status, 400);
+    let fine = bench.get(&format!("/shop/.apisix/redirect?code=c&state={state}&iss={ISSUER}"), &cookies);
+    assert_eq!(fine.status, 302);
+}
+
+#[test]
+fn a_temporary_error_restarts_the_login_three_times() {
+    let bench = LoginBench::new(json!({}));
+    let mut reply = bench.get("/shop?a=b", "");
+    for attempt in 0..4 {
+        let state = query(&reply.field("Location").unwrap(), "state").unwrap();
+        let cookies = cookie_fields(&reply);
+        reply = bench
+            .get(&format!("/shop/.apisix/redirect?error=temporarily_unavailable&state={state}"), &cookies);
+        assert_eq!(reply.status, if attempt < 3 { 302 } else { 500 }, "{attempt}");
+    }
+}
+
+#[test]
+fn logins_that_leave_no_session_cookie_end_after_three() {
+    let mut bench = LoginBench::new(json!({}));
+    let mut kept = String::new();
+    for attempt in 0..4 {
+        let start = bench.get("/shop", &kept);
+        if attempt == 3 {
+            assert_eq!(start.status, 500);
+            assert!(start.body.contains("without a session that lasts"), "{}", start.body);
+            return;
+        }
+        let state = query(&start.field("Location").unwrap(), "state").unwrap();
+        bench.answer(200, &json!({"access_token": "a", "id_token": bench.provider.token(&json!({}))}));
+        let cookies = [cookie_fields(&start), kept.clone()].join("\n");
+        let end = bench.get(&format!("/shop/.apisix/redirect?code=c&state={state}"), cookies.trim());
+        assert_eq!(end.status, 302, "{}", end.body);
+        // The browser drops the session cookie.
+        kept = cookie_fields(&end).lines().filter(|line| line.contains("session_logins=")).collect();
+    }
+}
+
+#[test]
+fn a_session_of_another_client_or_secret_is_none() {
+    let mut bench = LoginBench::new(json!({}));
+    let cookies = cookie_fields(&bench.log_in("/shop", &json!({})));
+    assert_eq!(bench.get("/a", &cookies).status, 200);
+    for more in [json!({"client_id": "you"}), json!({"session": {"secret": "another secret of 16"}})] {
+        let other = LoginBench::new(more.clone());
+        assert_eq!(other.get("/a", &cookies).status, 302, "{more}");
+    }
+    // The same secret at another provider.
+    let other = LoginBench::at(&json!({"issuer": "https://other.test"}), json!({}));
+    assert_eq!(other.get("/a", &cookies).status, 302);
+    // The same node settings elsewhere: another node accepts the session.
+    let node = LoginBench::new(json!({}));
+    assert_eq!(node.get("/a", &cookies).status, 200);
+    let rotated =
+        LoginBench::new(json!({"session": {"secret": "another secret of 16", "secret_fallbacks": [SECRET]}}));
+    let reply = rotated.get("/a", &cookies);
+    assert_eq!(reply.status, 200);
+    assert!(reply.field("Set-Cookie").is_some_and(|line| line.starts_with("session=1.")));
+    assert_eq!(reply.field("Cache-Control").as_deref(), Some("private"));
+}
+
+#[test]
+fn an_expired_access_token_is_renewed() {
+    let mut bench = LoginBench::new(json!({"set_refresh_token_header": true}));
+    let cookies = cookie_fields(&bench.log_in("/shop", &json!({})));
+    bench.calls();
+    // `expires_in` is 100, of which one second is left for the way.
+    for (seconds, calls) in [(98, 0), (1, 1)] {
+        bench.bench.host.advance(std::time::Duration::from_secs(seconds));
+        bench.answer(200, &json!({"access_token": "at2", "refresh_token": "rt2", "expires_in": 100}));
+        let reply = bench.get("/shop", &cookies);
+        assert_eq!(bench.calls().len(), calls, "after {seconds}");
+        let token = if calls == 0 { ("at1", "rt1") } else { ("at2", "rt2") };
+        assert_eq!(reply.upstream_field("X-Access-Token").as_deref(), Some(token.0));
+        assert_eq!(reply.upstream_field("X-Refresh-Token").as_deref(), Some(token.1));
+    }
+    // Another tab with the old cookie uses the same result.
+    let reply = bench.get("/shop", &cookies);
+    assert_eq!((reply.upstream_field("X-Access-Token").as_deref(), bench.calls().len()), (Some("at2"), 0));
+}
+
+#[test]
+fn a_refused_renewal_logs_in_and_an_absent_provider_is_named() {
+    for (result, expected) in [
+        (answer(400, &json!({"error": "invalid_grant"})), 302),
+        (answer(500, &json!({})), 503),
+        (Err(SubrequestFault::ConnectionLost), 503),
+        // A token of another user.
+        (
+            answer(
+                200,
+                &json!({"access_token": "x", "id_token": MemoryProvider::new(&json!({})).token(&json!({}))}),
+            ),
+            302,
+        ),
+    ] {
+        let mut bench = LoginBench::new(json!({}));
+        let cookies = cookie_fields(&bench.log_in("/shop", &json!({})));
+        bench.bench.host.advance(std::time::Duration::from_secs(100));
+        bench.bench.host.answer = Some(result.clone());
+        assert_eq!(bench.get("/shop", &cookies).status, expected, "{result:?}");
+    }
+}
+
+#[test]
+fn a_logout_ends_the_session_here_and_at_the_provider() {
+    let mut bench = LoginBench::new(json!({"post_logout_redirect_uri": "/bye"}));
+    let cookies = cookie_fields(&bench.log_in("/shop", &json!({})));
+    let reply = bench.get("/logout", &cookies);
+    let location = reply.field("Location").unwrap();
+    assert!(location.starts_with("https://idp.test/logout?id_token_hint="), "{location}");
+    assert_eq!(query(&location, "post_logout_redirect_uri").as_deref(), Some("http://shop.test/bye"));
+    assert!(reply.field("Set-Cookie").unwrap().contains("session=; Path=/; Max-Age=0"));
+    let bare = LoginBench::at(&json!({"end_session_endpoint": null}), json!({}));
+    let reply = bare.get("/logout", "");
+    assert_eq!((reply.status, reply.body.as_str()), (200, "<html><body>Logged Out</body></html>"));
+}
+
+#[test]
+fn a_request_without_a_session_is_answered_as_configured() {
+    for (more, fields, expected) in [
+        (json!({"unauth_action": "deny"}), "", 401),
+        (json!({"unauth_action": "pass"}), "X-Userinfo: forged", 200),
+        (json!({"unauth_xhr": "401"}), "Sec-Fetch-Mode: cors", 401),
+        (json!({"unauth_xhr": "401"}), "Accept: application/json", 401),
+        (json!({"unauth_xhr": "401"}), "Accept: text/html,*/*", 302),
+        (json!({}), "Sec-Fetch-Mode: cors", 302),
+    ] {
+        let reply = LoginBench::new(more.clone()).get("/a", fields);
+        assert_eq!(reply.status, expected, "{more} {fields}");
+        if expected == 200 {
+            assert_eq!(reply.upstream_field("X-Userinfo"), None);
+        }
+    }
+    let more = json!({"unauth_action": "pass", "access_token_in_authorization_header": true});
+    let reply = LoginBench::new(more).get("/a", "Authorization: Bearer forged");
+    assert_eq!((reply.status, reply.upstream_field("Authorization")), (200, None));
+}
+
+#[test]
+fn nothing_passes_before_the_discovery_document_arrives() {
+    for (more, expected) in [
+        (json!({}), 503),
+        (json!({"unauth_action": "pass"}), 503),
+        (json!({"bearer_only": true, "use_jwks": true}), 401),
+    ] {
+        let mut bench = PluginBench::new();
+        let empty = MemoryObjects { document: Arc::default(), keys: Arc::default() };
+        bench.objects = Some(Box::new(empty));
+        let plugin = bench.plugin("openid-connect", settings(more.clone()));
+        let token = MemoryProvider::new(&json!({})).token(&json!({}));
+        let reply = bench.run(&plugin, &format!("GET /a HTTP/1.1\nHost: a\nAuthorization: Bearer {token}"));
+        assert_eq!(reply.status, expected, "{more}");
+    }
+}
+
+#[test]
+fn a_redirect_leads_to_a_path_of_this_host_only() {
+    for (target, expected) in [
+        ("/a?b=c", "/a?b=c"),
+        ("//evil.test/a", "/"),
+        ("/\\evil.test", "/"),
+        ("https://evil.test", "/"),
+        ("", "/"),
+        ("/a\r\nSet-Cookie: b", "/"),
+        ("/\t/evil.test", "/"),
+    ] {
+        assert_eq!(return_path(target.as_bytes()), expected, "{target:?}");
+    }
+    let long = format!("/a?{}", "b".repeat(3000));
+    assert_eq!(return_path(long.as_bytes()), "/a");
+    for (url, expected) in [("https://a.test/b?c", "/b"), ("https://a.test", "/"), ("/b#c", "/b")] {
+        assert_eq!(path_of(url), expected);
+    }
+}
+
+#[test]
+fn settings_that_do_not_fit_together_are_refused() {
+    let bench = PluginBench::new();
+    for (more, message) in [
+        (json!({"session": null}), "property \"session.secret\" is required when \"bearer_only\" is false"),
+        (json!({"client_secret": null}), "property \"client_secret\" is required"),
+        (json!({"token_endpoint_auth_method": "mtls"}), "unknown method \"mtls\""),
+        (
+            json!({"token_endpoint_auth_method": "private_key_jwt"}),
+            "property \"client_rsa_private_key\" is required",
+        ),
+        (
+            json!({"token_endpoint_auth_method": "client_secret_jwt", "client_jwt_assertion_alg": "RS256"}),
+            "does not fit the authentication method client_secret_jwt",
+        ),
+        (json!({"use_par": true}), "write \"par.enabled\" instead"),
+        (json!({"dpop_private_key": "x"}), "write \"dpop.private_key\" instead"),
+        (
+            json!({"dpop": {"enabled": true, "private_key": "a", "public_jwk": {}}}),
+            "proof of possession is not supported",
+        ),
+        (json!({"public_key": "x"}), "not a public key in PEM"),
+        (json!({"redirect_uri": "javascript:alert(1)"}), "not an http or https URL"),
+        (json!({"post_logout_redirect_uri": "//evil.test"}), "not an http or https URL"),
+        (json!({"discovery": "idp"}), "not an http or https URL"),
+        (json!({"session": {"secret": "short"}}), "secret"),
+        (json!({"session": {"secret": SECRET, "storage": "redis"}}), "then clause did not match"),
+        (json!({"session": {"secret": SECRET, "cookie_name": "a;b"}}), "no cookie name"),
+        (json!({"token_signing_alg_values_expected": "none"}), "unknown signature algorithm"),
+    ] {
+        let refused = bench.build("openid-connect", settings(more.clone())).err();
+        let found = refused.map(|refused| refused.message).unwrap_or_default();
+        assert!(found.contains(message), "{more}: {found:?}");
+    }
+    for more in [
+        json!({"client_secret": null, "use_pkce": true}),
+        json!({"client_secret": null, "session": null, "bearer_only": true, "use_jwks": true}),
+        json!({"session_contents": {"user": true}, "timeout": 3000}),
+    ] {
+        assert!(bench.build("openid-connect", settings(more.clone())).is_ok(), "{more}");
+    }
+}

@@ -7,14 +7,14 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use yumen_plugin::{Exchange, ExternalUser, LocalResponse, ResponseHead, ResponseHeadPhase, Step};
 
-use super::checks::ClaimRefusal;
+use super::checks::ClaimCheckRefusal;
 use super::login::LoginReason;
 use super::provider::OidcProvider;
 use super::refresh::RenewalOutcome;
 use super::tokens::unverified_claims;
 use super::{ID_TOKEN, OpenidConnect, RAW_ID_TOKEN, REFRESH_TOKEN, USERINFO, session_failure, unavailable};
 use crate::session::{
-    CookieRequest, LoginSession, OpenedSession, PreparedIdentity, SealFault, SessionLookup, SessionStore,
+    CookieRequest, LoginSession, OpenedLogin, PreparedIdentity, SealFault, SessionLookup, SessionStore,
 };
 
 /// Age of a session that `force_reauthorize` accepts: the user has just come back.
@@ -63,7 +63,7 @@ impl OpenidConnect {
         sessions: &SessionStore,
         ex: &Exchange<'_>,
         lookup: SessionLookup,
-    ) -> Result<Option<Arc<OpenedSession>>, LocalResponse> {
+    ) -> Result<Option<Arc<OpenedLogin>>, LocalResponse> {
         let opened = match lookup {
             SessionLookup::Absent => None,
             SessionLookup::Found(opened) => Some(opened),
@@ -127,7 +127,10 @@ impl OpenidConnect {
             SessionNeed::Tokens => match self.renew(provider, ex, &opened.session).await {
                 RenewalOutcome::Renewed(session) => Some(session),
                 RenewalOutcome::Refused => return self.unauthenticated(provider, sessions, ex).await,
-                RenewalOutcome::Unavailable(reason) => return Step::Respond(unavailable(&reason)),
+                RenewalOutcome::Unavailable(reason) => {
+                    ex.host.report_undecided(super::NAME, &self.owner, "the token endpoint is not available");
+                    return Step::Respond(unavailable(&reason));
+                }
             },
         };
         let current = session.as_deref().unwrap_or(&opened.session);
@@ -152,7 +155,7 @@ impl OpenidConnect {
     }
 
     /// Lets a request with a session pass, if its claims suffice.
-    pub(super) fn authorize<'a>(&self, opened: &OpenedSession, ex: &mut Exchange<'_>) -> Step<'a> {
+    pub(super) fn authorize<'a>(&self, opened: &OpenedLogin, ex: &mut Exchange<'_>) -> Step<'a> {
         match opened.prepared.get_or_init(|| self.prepare(&opened.session)) {
             Ok(identity) => {
                 identity.apply(ex);
@@ -173,8 +176,8 @@ impl OpenidConnect {
         });
         let checked = self.checks.check_session(&document, access_claims.as_ref(), id_claims.as_ref());
         checked.map_err(|refusal| match refusal {
-            ClaimRefusal::Forbidden(body) => ClaimRefusal::forbidden(&body),
-            ClaimRefusal::Schema(_) => LocalResponse::status(401),
+            ClaimCheckRefusal::Forbidden(body) => ClaimCheckRefusal::forbidden(&body),
+            ClaimCheckRefusal::Schema(_) => LocalResponse::status(401),
         })?;
         let mut fields = Vec::new();
         if let Some(token) = &session.access_token {

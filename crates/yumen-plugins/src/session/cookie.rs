@@ -14,7 +14,7 @@ pub(super) const CHUNKS_MAX: usize = 8;
 
 /// Attributes of a cookie (RFC 6265 §4.1.2).
 #[derive(Debug, Clone, Default)]
-pub(crate) struct CookieAttributes {
+pub(crate) struct LoginCookieAttributes {
     pub(crate) path: String,
     pub(crate) domain: Option<String>,
     /// Always, never, or with https only.
@@ -24,7 +24,7 @@ pub(crate) struct CookieAttributes {
     pub(crate) same_site: &'static str,
 }
 
-impl CookieAttributes {
+impl LoginCookieAttributes {
     /// A value of `Set-Cookie`. Without `max_age_s` the cookie ends with the browser session; 0 removes it.
     pub(crate) fn line(&self, name: &str, value: &str, max_age_s: Option<u64>, is_https: bool) -> String {
         let mut line = format!("{name}={value}; Path={}", self.path);

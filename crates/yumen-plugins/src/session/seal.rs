@@ -58,7 +58,7 @@ pub(crate) enum SealFault {
 }
 
 /// The keys of a list of secrets: the first seals, all of them open.
-pub(crate) struct SessionKeys {
+pub(crate) struct LoginSealKeys {
     keys: Box<[SessionKey]>,
 }
 
@@ -67,9 +67,9 @@ struct SessionKey {
     derivation: Prk,
 }
 
-impl std::fmt::Debug for SessionKeys {
+impl std::fmt::Debug for LoginSealKeys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SessionKeys").field("count", &self.keys.len()).finish_non_exhaustive()
+        f.debug_struct("LoginSealKeys").field("count", &self.keys.len()).finish_non_exhaustive()
     }
 }
 
@@ -88,16 +88,16 @@ fn derive<const N: usize>(derivation: &Prk, info: &[&[u8]]) -> Option<[u8; N]> {
     Some(out)
 }
 
-impl SessionKeys {
+impl LoginSealKeys {
     /// The keys of secrets, of which the first one seals.
-    pub(crate) fn new<'s>(secrets: impl IntoIterator<Item = &'s str>) -> SessionKeys {
+    pub(crate) fn new<'s>(secrets: impl IntoIterator<Item = &'s str>) -> LoginSealKeys {
         let key = |secret: &str| {
             let derivation = Salt::new(HKDF_SHA256, b"yumen session").extract(secret.as_bytes());
             // Fails for lengths beyond 255 hashes only.
             let id = derive(&derivation, &[b"key id"]).unwrap_or_default();
             SessionKey { id, derivation }
         };
-        SessionKeys { keys: secrets.into_iter().map(key).collect() }
+        LoginSealKeys { keys: secrets.into_iter().map(key).collect() }
     }
 
     /// Seals a text for the cookie called `name`. The salt is random. `None` without a key.

@@ -5,8 +5,8 @@ use serde::Deserialize;
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::PluginBuildContext;
 
-use super::SessionKeys;
-use super::cookie::CookieAttributes;
+use super::LoginSealKeys;
+use super::cookie::LoginCookieAttributes;
 use super::redis::{SessionRedis, SessionRedisSettings};
 use super::store::{SessionStore, SessionTimeouts};
 
@@ -14,7 +14,7 @@ use super::store::{SessionStore, SessionTimeouts};
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend(
-    "if" = {"properties": {"storage": {"enum": ["redis"]}}},
+    "if" = {"properties": {"storage": {"enum": ["redis"]}}, "required": ["storage"]},
     "then" = {"required": ["redis"]},
 ))]
 pub(crate) struct SessionSettings {
@@ -27,6 +27,7 @@ pub(crate) struct SessionSettings {
     secret_fallbacks: Vec<String>,
     /// Place of the session: in the cookie, or in Redis with its number in the cookie.
     #[serde(default)]
+    #[schemars(extend("default" = "cookie"))]
     storage: SessionStorage,
     /// Name of the cookie. Further cookies have it as their prefix.
     #[serde(default = "cookie_name")]
@@ -43,6 +44,7 @@ pub(crate) struct SessionSettings {
     cookie_http_only: bool,
     /// Whether the cookie is sent with requests that other sites cause. `Default` leaves it to the browser.
     #[serde(default)]
+    #[schemars(extend("default" = "Lax"))]
     cookie_same_site: SessionSameSite,
     /// Seconds without a request after which a session ends. 0 means no limit.
     #[serde(default = "idling_timeout")]
@@ -146,7 +148,7 @@ impl SessionSettings {
             rolling_s: self.rolling_timeout,
             absolute_s: self.absolute_timeout.or(lifetime_s).unwrap_or(ABSOLUTE_TIMEOUT_S),
         };
-        let attributes = CookieAttributes {
+        let attributes = LoginCookieAttributes {
             path: self.cookie_path,
             domain: self.cookie_domain,
             secure: self.cookie_secure,
@@ -159,7 +161,7 @@ impl SessionSettings {
             },
         };
         let secrets = std::iter::once(&self.secret).chain(&self.secret_fallbacks);
-        let keys = SessionKeys::new(secrets.map(String::as_str));
+        let keys = LoginSealKeys::new(secrets.map(String::as_str));
         Ok(SessionStore::new(keys, self.cookie_name, attributes, timeouts, redis, setup.node.workers))
     }
 }

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use yumen_plugin::{Exchange, ExternalUser, LocalResponse, PerWorker, PluginHost, RequestHead};
 
-use super::cookie::{self, CHUNKS_MAX, CookieAttributes, chunk_name};
+use super::cookie::{self, CHUNKS_MAX, LoginCookieAttributes, chunk_name};
 use super::redis::SessionRedis;
 use super::seal::SALT_BYTES;
-use super::{CookiePurpose, SealFault, SessionKeys};
+use super::{CookiePurpose, LoginSealKeys, SealFault};
 use crate::recent_texts::RecentTexts;
 
 /// Lifetime of a session without any timeout.
@@ -84,7 +84,7 @@ impl SessionTimeouts {
 }
 
 /// A session of a request.
-pub(crate) struct OpenedSession {
+pub(crate) struct OpenedLogin {
     pub(crate) session: LoginSession,
     pub(crate) times: SessionTimes,
     /// Whether the session is sealed with a former secret.
@@ -118,7 +118,7 @@ pub(crate) enum SessionLookup {
     /// No session, or one that has ended.
     Absent,
     /// A session.
-    Found(Arc<OpenedSession>),
+    Found(Arc<OpenedLogin>),
     /// Cookies that do not open.
     Invalid(SealFault),
     /// The session is in the store: [`SessionStore::load`].
@@ -144,19 +144,19 @@ pub(crate) struct CookieRequest<'r> {
 
 /// The sessions of one configuration.
 pub(crate) struct SessionStore {
-    keys: SessionKeys,
+    keys: LoginSealKeys,
     name: Box<str>,
-    attributes: CookieAttributes,
+    attributes: LoginCookieAttributes,
     timeouts: SessionTimeouts,
     redis: Option<SessionRedis>,
-    opened: PerWorker<RecentTexts<Arc<OpenedSession>>>,
+    opened: PerWorker<RecentTexts<Arc<OpenedLogin>>>,
 }
 
 impl SessionStore {
     pub(super) fn new(
-        keys: SessionKeys,
+        keys: LoginSealKeys,
         name: String,
-        attributes: CookieAttributes,
+        attributes: LoginCookieAttributes,
         timeouts: SessionTimeouts,
         redis: Option<SessionRedis>,
         workers: usize,
@@ -171,12 +171,12 @@ impl SessionStore {
     }
 
     /// The keys, for other cookies of a login.
-    pub(crate) fn keys(&self) -> &SessionKeys {
+    pub(crate) fn keys(&self) -> &LoginSealKeys {
         &self.keys
     }
 
     /// The attributes of the session cookie.
-    pub(crate) fn attributes(&self) -> &CookieAttributes {
+    pub(crate) fn attributes(&self) -> &LoginCookieAttributes {
         &self.attributes
     }
 
@@ -202,7 +202,7 @@ impl SessionStore {
             return SessionLookup::Found(known);
         }
         let opened = match self.keys.open(CookiePurpose::Session, &self.name, &value) {
-            Ok((text, key)) => OpenedSession::read(&text, key > 0, None),
+            Ok((text, key)) => OpenedLogin::read(&text, key > 0, None),
             Err(fault) => return SessionLookup::Invalid(fault),
         };
         let Some(opened) = opened.map(Arc::new) else { return SessionLookup::Invalid(SealFault::Malformed) };
@@ -221,18 +221,18 @@ impl SessionStore {
         host: &dyn PluginHost,
         id: [u8; ID_BYTES],
         now_s: u64,
-    ) -> Result<Option<Arc<OpenedSession>>, SessionFault> {
+    ) -> Result<Option<Arc<OpenedLogin>>, SessionFault> {
         let Some(redis) = &self.redis else { return Ok(None) };
         let key = stored_key(&id);
         let value = redis.get(host, &key).await.map_err(|_| SessionFault::StorageUnavailable)?;
         let Some(value) = value else { return Ok(None) };
         let opened = self.keys.open(CookiePurpose::StoredSession, &key, &value).ok();
-        let opened = opened.and_then(|(text, secret)| OpenedSession::read(&text, secret > 0, Some(id)));
+        let opened = opened.and_then(|(text, secret)| OpenedLogin::read(&text, secret > 0, Some(id)));
         Ok(opened.filter(|opened| self.timeouts.end_s(opened.times) > now_s).map(Arc::new))
     }
 
     /// Whether a session is to be saved again with its use at `now_s`.
-    pub(crate) fn is_renewal_due(&self, opened: &OpenedSession, now_s: u64) -> bool {
+    pub(crate) fn is_renewal_due(&self, opened: &OpenedLogin, now_s: u64) -> bool {
         opened.has_former_secret || self.timeouts.is_renewal_due(opened.times, now_s)
     }
 
@@ -243,7 +243,7 @@ impl SessionStore {
         host: &dyn PluginHost,
         request: CookieRequest<'_>,
         session: &LoginSession,
-        previous: Option<&OpenedSession>,
+        previous: Option<&OpenedLogin>,
     ) -> Result<Vec<String>, SessionFault> {
         let Some(redis) = &self.redis else { return self.seal(host, request, session, previous) };
         let times = SessionTimes {
@@ -270,7 +270,7 @@ impl SessionStore {
         host: &dyn PluginHost,
         request: CookieRequest<'_>,
         session: &LoginSession,
-        previous: Option<&OpenedSession>,
+        previous: Option<&OpenedLogin>,
     ) -> Result<Vec<String>, SessionFault> {
         let times = SessionTimes {
             created_s: previous.map_or(request.now_s, |one| one.times.created_s),
@@ -306,7 +306,7 @@ impl SessionStore {
         &self,
         host: &dyn PluginHost,
         request: CookieRequest<'_>,
-        opened: Option<&OpenedSession>,
+        opened: Option<&OpenedLogin>,
     ) -> Result<Vec<String>, SessionFault> {
         if let (Some(redis), Some(id)) = (&self.redis, opened.and_then(|one| one.id)) {
             let key = stored_key(&id);
@@ -352,8 +352,8 @@ impl SessionTimes {
     }
 }
 
-impl OpenedSession {
-    fn read(text: &[u8], has_former_secret: bool, id: Option<[u8; ID_BYTES]>) -> Option<OpenedSession> {
+impl OpenedLogin {
+    fn read(text: &[u8], has_former_secret: bool, id: Option<[u8; ID_BYTES]>) -> Option<OpenedLogin> {
         let (times, json) = text.split_at_checked(TIMES_BYTES)?;
         let (created, used) = times.split_at(8);
         let times = SessionTimes {
@@ -361,6 +361,6 @@ impl OpenedSession {
             used_s: u64::from_be_bytes(used.try_into().ok()?),
         };
         let session = serde_json::from_slice(json).ok()?;
-        Some(OpenedSession { session, times, has_former_secret, id, prepared: OnceLock::new() })
+        Some(OpenedLogin { session, times, has_former_secret, id, prepared: OnceLock::new() })
     }
 }

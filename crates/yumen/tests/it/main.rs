@@ -78,6 +78,7 @@ mod node;
 mod observe;
 mod one_line;
 mod opa;
+mod openid_connect;
 mod operators;
 mod partitions;
 mod plugin_framing;

@@ -116,8 +116,7 @@ fn a_written_guard_that_is_missing_closes_a_route_that_was_open() {
     };
     let open = json!({ "uri": "/r", "upstream": upstream.alone() });
     let mut closed = open.clone();
-    closed["plugins"] =
-        json!({ "saml-auth": { "auth_plugins": [{ "key-auth": {} }, { "basic-auth": {} }] } });
+    closed["plugins"] = json!({ "saml-auth": { "sp_issuer": "a" } });
     assert_eq!(put(&open), (201, Some("true".into())));
     assert_eq!(gateway.get("/r").text(), "x");
     assert_eq!(put(&closed), (200, Some("quarantined".into())));

@@ -326,7 +326,8 @@ fn the_status_listener_shows_what_is_configured_without_secrets() {
     let upstream = json!({ "nodes": { "127.0.0.1:1": 1 }, "checks": { "active": { "type": "tcp" } } });
     assert_eq!(admin.put("upstreams/u", &upstream).status, 201);
     let route = json!({ "uri": "/r", "upstream_id": "u", "plugins": {
-        "openid-connect": { "client_id": "me", "client_secret": "hush", "discovery": "http://127.0.0.1:1" } } });
+        "openid-connect": { "client_id": "me", "client_secret": "hush", "discovery": "http://127.0.0.1:1",
+            "session": { "secret": "hush hush hush hush" } } } });
     let reply = admin.put("routes/r", &route);
     assert_eq!(reply.status, 201, "{}", reply.text());
     assert_eq!(admin.put("plugin_metadata/datadog", &json!({ "api_key": "hush" })).status, 201);

@@ -8,6 +8,7 @@ pub(crate) mod etcd;
 pub(crate) mod gateway;
 pub(crate) mod http2;
 pub(crate) mod http3;
+pub(crate) mod idp;
 pub(crate) mod managers;
 pub(crate) mod name_server;
 pub(crate) mod nginx;
