@@ -11,7 +11,7 @@ use serde_json::Value;
 use yumen_plugin::{DryRunResult, Exchange, ExternalUser, LocalResponse, ResponseHead, Step};
 
 use crate::query::{QueryArgument, argument};
-use crate::session::{CookieAttributes, CookiePurpose, SessionKeys};
+use crate::session::{CookiePurpose, LoginCookieAttributes, LoginSealKeys};
 
 /// Field with the user for the upstream.
 const USER_FIELD: &str = "X-Userinfo";
@@ -22,10 +22,10 @@ const COOKIE_BYTES_MAX: usize = 4096;
 
 /// A cookie whose content is sealed and has an end.
 pub(crate) struct SealedCookie {
-    keys: SessionKeys,
+    keys: LoginSealKeys,
     purpose: CookiePurpose,
     name: &'static str,
-    attributes: CookieAttributes,
+    attributes: LoginCookieAttributes,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -41,14 +41,14 @@ impl SealedCookie {
         purpose: CookiePurpose,
         secrets: impl IntoIterator<Item = &'s str>,
     ) -> SealedCookie {
-        let attributes = CookieAttributes {
+        let attributes = LoginCookieAttributes {
             path: "/".to_owned(),
             domain: None,
             secure: None,
             is_http_only: true,
             same_site: "Lax",
         };
-        SealedCookie { keys: SessionKeys::new(secrets), purpose, name, attributes }
+        SealedCookie { keys: LoginSealKeys::new(secrets), purpose, name, attributes }
     }
 
     /// The content, if the cookie is genuine and has not ended.
