@@ -54,7 +54,7 @@ fn write_family(
             MetricValue::Number(number) => {
                 append(
                     out,
-                    format_args!("{}{} {}\n", family.name, Braces(labels, None), number_text(*number)),
+                    format_args!("{}{} {}\n", family.name, LabelBraces(labels, None), number_text(*number)),
                 );
             }
             MetricValue::Buckets { buckets, sum, count } => {
@@ -62,7 +62,7 @@ fn write_family(
                 let mut below = f64::NEG_INFINITY;
                 let last = (f64::INFINITY, *count);
                 for (bound, count) in buckets.iter().copied().chain([last]) {
-                    append(out, format_args!("{name}_bucket{} {count}", Braces(labels, Some(bound))));
+                    append(out, format_args!("{name}_bucket{} {count}", LabelBraces(labels, Some(bound))));
                     let is_in = |one: &&MetricExemplar| one.value > below && one.value <= bound;
                     if let Some(one) = exemplars.iter().filter(own).find(is_in) {
                         write_exemplar(one, out);
@@ -70,8 +70,8 @@ fn write_family(
                     out.push('\n');
                     below = bound;
                 }
-                append(out, format_args!("{name}_count{} {count}\n", Braces(labels, None)));
-                append(out, format_args!("{name}_sum{} {}\n", Braces(labels, None), number_text(*sum)));
+                append(out, format_args!("{name}_count{} {count}\n", LabelBraces(labels, None)));
+                append(out, format_args!("{name}_sum{} {}\n", LabelBraces(labels, None), number_text(*sum)));
             }
         }
     }
@@ -88,11 +88,11 @@ fn append(out: &mut String, text: std::fmt::Arguments<'_>) {
 }
 
 /// Labels in braces, with the bound of a bucket; nothing without labels.
-struct Braces<'a>(&'a Labels, Option<f64>);
+struct LabelBraces<'a>(&'a Labels, Option<f64>);
 
-impl std::fmt::Display for Braces<'_> {
+impl std::fmt::Display for LabelBraces<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Braces(labels, bound) = self;
+        let LabelBraces(labels, bound) = self;
         if labels.is_empty() && bound.is_none() {
             return Ok(());
         }

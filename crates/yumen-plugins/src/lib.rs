@@ -180,7 +180,7 @@ pub const BUILTIN: &[PluginKind] = &[
     PluginKind::of::<request_id::RequestId>(),
     PluginKind::of::<request_validation::RequestValidation>(),
     PluginKind::of::<response_rewrite::ResponseRewrite>(),
-    PluginKind::of::<skywalking::Skywalking>(),
+    PluginKind::of::<skywalking::SkywalkingPlugin>(),
     PluginKind::of::<LoggerPlugin<skywalking_logger::SkywalkingLogger>>().with_metadata::<LoggerMetadata>(),
     PluginKind::of::<LoggerPlugin<sls_logger::SlsLogger>>().with_metadata::<LoggerMetadata>(),
     PluginKind::of::<LoggerPlugin<splunk_hec_logging::SplunkHecLogging>>().with_metadata::<LoggerMetadata>(),
@@ -191,6 +191,6 @@ pub const BUILTIN: &[PluginKind] = &[
     PluginKind::of::<ua_restriction::UaRestriction>(),
     PluginKind::of::<LoggerPlugin<udp_logger::UdpLogger>>().with_metadata::<LoggerMetadata>(),
     PluginKind::of::<uri_blocker::UriBlocker>(),
-    PluginKind::of::<zipkin::Zipkin>(),
+    PluginKind::of::<zipkin::ZipkinPlugin>(),
     PluginKind::of::<zstd::Zstd>(),
 ];

@@ -24,11 +24,11 @@ use span::ServerSpan;
 /// The compiled settings.
 pub(crate) struct OpenTelemetry {
     /// `None` without metadata, which names the collector.
-    tracer: Option<Tracer>,
+    tracer: Option<SpanTracer>,
 }
 
 /// Makes and exports spans.
-struct Tracer {
+struct SpanTracer {
     sampler: TraceSampler,
     attributes: AttributeRules,
     id_source: TraceIdSource,
@@ -72,7 +72,7 @@ impl PluginFactory for OpenTelemetry {
             );
         }
         let collector = plan.address.to_string();
-        let tracer = Tracer {
+        let tracer = SpanTracer {
             sampler: config.sampler(),
             attributes: config.attribute_rules(),
             id_source: metadata.trace_id_source,
@@ -85,7 +85,7 @@ impl PluginFactory for OpenTelemetry {
     }
 }
 
-impl Tracer {
+impl SpanTracer {
     /// Identifies the instance: a global rule and a route may both have the plugin.
     fn number(&self) -> usize {
         std::ptr::from_ref(self).addr()
@@ -120,7 +120,7 @@ impl Tracer {
             ex.leave(ExchangeTrace {
                 plugin: OpenTelemetry::NAME,
                 trace_id,
-                is_short: false,
+                trace_id_bytes: 16,
                 span_id: context.span_id,
                 is_sampled: context.is_sampled,
                 sets_variables: self.sets_variables,

@@ -44,14 +44,14 @@ struct ServiceInstance {
 }
 
 /// The compiled settings.
-pub(crate) struct Skywalking {
+pub(crate) struct SkywalkingPlugin {
     share: TraceShare,
     names: ServiceInstance,
     sink: Option<SinkHandle>,
     server: String,
 }
 
-impl PluginFactory for Skywalking {
+impl PluginFactory for SkywalkingPlugin {
     const NAME: &'static str = "skywalking";
     const PRIORITY: i32 = 12010;
     const PREFERS_ROUTE: bool = true;
@@ -74,7 +74,7 @@ impl PluginFactory for Skywalking {
                 "no segment is sent: plugins.attr.skywalking.endpoint_addr is no http or https URL",
                 "correct yumen.yaml and restart the node",
             );
-            return Ok(Skywalking { share, names, sink: None, server: "no server".to_owned() });
+            return Ok(SkywalkingPlugin { share, names, sink: None, server: "no server".to_owned() });
         };
         let interval_ms =
             attributes["report_interval"].as_u64().map_or(3000, |seconds| seconds.saturating_mul(1000));
@@ -83,13 +83,13 @@ impl PluginFactory for Skywalking {
         let spec = sink_spec(url.origin, interval_ms, &encoder);
         let server = spec.address.to_string();
         let sink = setup.sinks.map(|registry| registry.open(spec, Arc::new(encoder)));
-        Ok(Skywalking { share, names, sink, server })
+        Ok(SkywalkingPlugin { share, names, sink, server })
     }
 }
 
 fn sink_spec(origin: String, interval_ms: u64, encoder: &SegmentEncoder) -> SinkSpec {
     SinkSpec {
-        plugin: Skywalking::NAME,
+        plugin: SkywalkingPlugin::NAME,
         name: "skywalking".to_owned(),
         address: SinkAddress::Http {
             endpoints: vec![origin],
@@ -110,7 +110,7 @@ fn sink_spec(origin: String, interval_ms: u64, encoder: &SegmentEncoder) -> Sink
     }
 }
 
-impl Skywalking {
+impl SkywalkingPlugin {
     fn begin(&self, ex: &mut Exchange<'_>) {
         let parent = ex.request.fields.get(SW8).and_then(Sw8Context::parse);
         // The caller does not record the trace, so its spans would have no parent.
@@ -136,9 +136,9 @@ impl Skywalking {
         // An identifier of another form names no exemplar.
         if let Some(trace_id) = hex_id::parse(context.trace_id.as_bytes()) {
             ex.leave(ExchangeTrace {
-                plugin: Skywalking::NAME,
+                plugin: SkywalkingPlugin::NAME,
                 trace_id,
-                is_short: false,
+                trace_id_bytes: 16,
                 span_id: [0; 8],
                 is_sampled: true,
                 sets_variables: false,
@@ -153,7 +153,7 @@ impl Skywalking {
     }
 }
 
-impl Plugin for Skywalking {
+impl Plugin for SkywalkingPlugin {
     fn phases(&self) -> PhaseSet {
         PhaseSet::REWRITE | PhaseSet::LOG
     }

@@ -53,7 +53,7 @@ fn span_version_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
 }
 
 /// The compiled settings.
-pub(crate) struct Zipkin {
+pub(crate) struct ZipkinPlugin {
     share: TraceShare,
     has_phase_spans: bool,
     sets_variables: bool,
@@ -62,7 +62,7 @@ pub(crate) struct Zipkin {
     endpoint: String,
 }
 
-impl PluginFactory for Zipkin {
+impl PluginFactory for ZipkinPlugin {
     const NAME: &'static str = "zipkin";
     const PRIORITY: i32 = 12011;
     type Config = ZipkinSettings;
@@ -71,7 +71,7 @@ impl PluginFactory for Zipkin {
         let url = SinkUrl::parse("endpoint", &config.endpoint)?;
         let encoder = SpanListEncoder { target: url.target };
         let spec = SinkSpec {
-            plugin: Zipkin::NAME,
+            plugin: ZipkinPlugin::NAME,
             name: "zipkin".to_owned(),
             address: SinkAddress::Http {
                 endpoints: vec![url.origin],
@@ -92,7 +92,7 @@ impl PluginFactory for Zipkin {
         };
         let endpoint = format!("{}{}", spec.address, encoder.target);
         let sets_variables = setup.node.plugin_attributes["zipkin"]["set_ngx_var"].as_bool();
-        Ok(Zipkin {
+        Ok(ZipkinPlugin {
             share: TraceShare::of(config.sample_ratio),
             has_phase_spans: config.span_version == 1,
             sets_variables: sets_variables.unwrap_or_default(),
@@ -103,7 +103,7 @@ impl PluginFactory for Zipkin {
     }
 }
 
-impl Zipkin {
+impl ZipkinPlugin {
     /// Identifies the instance: a global rule and a route may both have the plugin.
     fn number(&self) -> usize {
         std::ptr::from_ref(self).addr()
@@ -146,9 +146,9 @@ impl Zipkin {
             _ => fields.set_only(b3::SAMPLED, b"1"),
         }
         ex.leave(ExchangeTrace {
-            plugin: Zipkin::NAME,
+            plugin: ZipkinPlugin::NAME,
             trace_id: trace.trace_id.id,
-            is_short: trace.trace_id.is_short,
+            trace_id_bytes: if trace.trace_id.is_short { 8 } else { 16 },
             span_id: trace.request_id,
             is_sampled: true,
             sets_variables: self.sets_variables,
@@ -184,7 +184,7 @@ fn pass_on_unsampled(fields: &mut Fields, context: B3Context) {
     fields.set_only(b3::SAMPLED, b"0");
 }
 
-impl Plugin for Zipkin {
+impl Plugin for ZipkinPlugin {
     fn phases(&self) -> PhaseSet {
         let phases = PhaseSet::REWRITE | PhaseSet::RESPONSE_HEAD | PhaseSet::LOG;
         if self.has_phase_spans { phases | PhaseSet::ACCESS } else { phases }

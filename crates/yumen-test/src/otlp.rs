@@ -14,27 +14,27 @@ struct TraceRequest {
 #[derive(Clone, PartialEq, Message)]
 struct ResourceSpans {
     #[prost(message, optional, tag = "1")]
-    resource: Option<Resource>,
+    resource: Option<OtlpResource>,
     #[prost(message, repeated, tag = "2")]
     scope_spans: Vec<ScopeSpans>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct Resource {
+pub(crate) struct OtlpResource {
     #[prost(message, repeated, tag = "1")]
-    pub(crate) attributes: Vec<KeyValue>,
+    pub(crate) attributes: Vec<OtlpPair>,
 }
 
 #[derive(Clone, PartialEq, Message)]
 struct ScopeSpans {
     #[prost(message, optional, tag = "1")]
-    scope: Option<Scope>,
+    scope: Option<OtlpScope>,
     #[prost(message, repeated, tag = "2")]
-    spans: Vec<Span>,
+    spans: Vec<OtlpSpan>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Scope {
+struct OtlpScope {
     #[prost(string, tag = "1")]
     name: String,
     #[prost(string, tag = "2")]
@@ -42,7 +42,7 @@ struct Scope {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Span {
+struct OtlpSpan {
     #[prost(bytes = "vec", tag = "1")]
     trace_id: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
@@ -60,13 +60,13 @@ struct Span {
     #[prost(fixed64, tag = "8")]
     end_time_unix_nano: u64,
     #[prost(message, repeated, tag = "9")]
-    attributes: Vec<KeyValue>,
+    attributes: Vec<OtlpPair>,
     #[prost(message, optional, tag = "15")]
-    status: Option<Status>,
+    status: Option<OtlpStatus>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Status {
+struct OtlpStatus {
     #[prost(string, tag = "2")]
     message: String,
     #[prost(int32, tag = "3")]
@@ -74,7 +74,7 @@ struct Status {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct KeyValue {
+pub(crate) struct OtlpPair {
     #[prost(string, tag = "1")]
     key: String,
     #[prost(message, optional, tag = "2")]
@@ -83,12 +83,12 @@ pub(crate) struct KeyValue {
 
 #[derive(Clone, PartialEq, Message)]
 struct AnyValue {
-    #[prost(oneof = "Value", tags = "1, 2, 3, 4")]
-    value: Option<Value>,
+    #[prost(oneof = "OtlpValue", tags = "1, 2, 3, 4")]
+    value: Option<OtlpValue>,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
-enum Value {
+enum OtlpValue {
     #[prost(string, tag = "1")]
     Text(String),
     #[prost(bool, tag = "2")]
@@ -151,7 +151,7 @@ pub fn received_spans(body: &[u8]) -> Vec<ReceivedSpan> {
     spans
 }
 
-fn received(span: Span, resource: &BTreeMap<String, String>) -> ReceivedSpan {
+fn received(span: OtlpSpan, resource: &BTreeMap<String, String>) -> ReceivedSpan {
     let hex = |id: Vec<u8>| id.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     ReceivedSpan {
         trace_id: hex(span.trace_id),
@@ -168,14 +168,14 @@ fn received(span: Span, resource: &BTreeMap<String, String>) -> ReceivedSpan {
     }
 }
 
-pub(crate) fn pairs(attributes: Vec<KeyValue>) -> BTreeMap<String, String> {
+pub(crate) fn pairs(attributes: Vec<OtlpPair>) -> BTreeMap<String, String> {
     let mut map = BTreeMap::new();
-    for KeyValue { key, value } in attributes {
+    for OtlpPair { key, value } in attributes {
         let value = match value.and_then(|any| any.value).expect("a value") {
-            Value::Text(text) => text,
-            Value::Bool(value) => value.to_string(),
-            Value::Int(value) => value.to_string(),
-            Value::Double(value) => value.to_string(),
+            OtlpValue::Text(text) => text,
+            OtlpValue::Bool(value) => value.to_string(),
+            OtlpValue::Int(value) => value.to_string(),
+            OtlpValue::Double(value) => value.to_string(),
         };
         assert!(map.insert(key.clone(), value).is_none(), "{key} occurs twice");
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use prost::Message;
 
-use crate::otlp::{KeyValue, Resource, pairs};
+use crate::otlp::{OtlpPair, OtlpResource, pairs};
 
 #[derive(Clone, PartialEq, Message)]
 struct MetricsRequest {
@@ -15,7 +15,7 @@ struct MetricsRequest {
 #[derive(Clone, PartialEq, Message)]
 struct ResourceMetrics {
     #[prost(message, optional, tag = "1")]
-    resource: Option<Resource>,
+    resource: Option<OtlpResource>,
     #[prost(message, repeated, tag = "2")]
     scope_metrics: Vec<ScopeMetrics>,
 }
@@ -23,24 +23,24 @@ struct ResourceMetrics {
 #[derive(Clone, PartialEq, Message)]
 struct ScopeMetrics {
     #[prost(message, repeated, tag = "2")]
-    metrics: Vec<Metric>,
+    metrics: Vec<OtlpMetric>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Metric {
+struct OtlpMetric {
     #[prost(string, tag = "1")]
     name: String,
     #[prost(message, optional, tag = "5")]
-    gauge: Option<Numbers>,
+    gauge: Option<OtlpNumbers>,
     #[prost(message, optional, tag = "7")]
-    sum: Option<Numbers>,
+    sum: Option<OtlpNumbers>,
     #[prost(message, optional, tag = "9")]
-    histogram: Option<Histograms>,
+    histogram: Option<OtlpHistograms>,
 }
 
 /// `Gauge` and `Sum`, which have the same field of points.
 #[derive(Clone, PartialEq, Message)]
-struct Numbers {
+struct OtlpNumbers {
     #[prost(message, repeated, tag = "1")]
     data_points: Vec<NumberPoint>,
     #[prost(int32, tag = "2")]
@@ -54,11 +54,11 @@ struct NumberPoint {
     #[prost(double, tag = "4")]
     as_double: f64,
     #[prost(message, repeated, tag = "7")]
-    attributes: Vec<KeyValue>,
+    attributes: Vec<OtlpPair>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Histograms {
+struct OtlpHistograms {
     #[prost(message, repeated, tag = "1")]
     data_points: Vec<HistogramPoint>,
     #[prost(int32, tag = "2")]
@@ -74,7 +74,7 @@ struct HistogramPoint {
     #[prost(double, repeated, tag = "7")]
     explicit_bounds: Vec<f64>,
     #[prost(message, repeated, tag = "9")]
-    attributes: Vec<KeyValue>,
+    attributes: Vec<OtlpPair>,
 }
 
 /// One received point.
@@ -107,7 +107,7 @@ pub fn received_metrics(body: &[u8]) -> Vec<ReceivedMetric> {
     for of_resource in request.resource_metrics {
         let resource = pairs(of_resource.resource.expect("a resource").attributes);
         for metric in of_resource.scope_metrics.into_iter().flat_map(|scope| scope.metrics) {
-            let Metric { name, gauge, sum, histogram } = metric;
+            let OtlpMetric { name, gauge, sum, histogram } = metric;
             if let Some(sum) = &sum {
                 assert_eq!(sum.aggregation_temporality, 2, "{name} is not cumulative");
             }

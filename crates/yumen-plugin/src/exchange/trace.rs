@@ -9,8 +9,8 @@ pub struct ExchangeTrace {
     pub plugin: &'static str,
     /// The trace.
     pub trace_id: [u8; 16],
-    /// Whether the trace identifier has 64 bits, the lower half.
-    pub is_short: bool,
+    /// Length of the trace identifier: 16, or 8 for the lower half.
+    pub trace_id_bytes: usize,
     /// The server span.
     pub span_id: [u8; 8],
     /// Whether the spans are exported.
@@ -31,7 +31,7 @@ pub(crate) enum TracePart {
 impl ExchangeTrace {
     /// Appends the digits of the trace identifier.
     pub fn write_trace_id(&self, out: &mut Vec<u8>) {
-        write_hex(out, if self.is_short { &self.trace_id[8..] } else { &self.trace_id });
+        write_hex(out, &self.trace_id[16usize.saturating_sub(self.trace_id_bytes)..]);
     }
 
     pub(crate) fn write(&self, part: TracePart, out: &mut Vec<u8>) {

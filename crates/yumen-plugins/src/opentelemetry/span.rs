@@ -53,6 +53,15 @@ pub(super) struct ServerSpan {
     pub(super) attempts: Vec<SpanId>,
 }
 
+/// The span of one attempt.
+struct AttemptSpan<'t> {
+    id: SpanId,
+    attempt: &'t AttemptTiming,
+    times: SpanTimes,
+    /// Status of the response, if the client received it.
+    status: Option<u16>,
+}
+
 /// Encodes the fields of a server span that are known at its begin.
 pub(super) fn begin(rules: &AttributeRules, ex: &Exchange<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
@@ -151,7 +160,7 @@ impl ServerSpan {
                 // The response is the last step of the exchange.
                 times.end_us = exchange.end_us;
             }
-            self.write_attempt(*id, ex, attempt, (times, status), out);
+            self.write_attempt(&AttemptSpan { id: *id, attempt, times, status }, ex, out);
         }
         if detail == SpanDetail::Plugins {
             let room = CHILDREN_MAX.saturating_sub(self.attempts.len());
@@ -174,14 +183,8 @@ impl ServerSpan {
         outcome.upstream_status.filter(|_| is_last && outcome.source == ResponseSource::Upstream)
     }
 
-    fn write_attempt(
-        &self,
-        id: SpanId,
-        ex: &Exchange<'_>,
-        attempt: &AttemptTiming,
-        (times, status): (SpanTimes, Option<u16>),
-        out: &mut Vec<u8>,
-    ) {
+    fn write_attempt(&self, of: &AttemptSpan<'_>, ex: &Exchange<'_>, out: &mut Vec<u8>) {
+        let AttemptSpan { id, attempt, times, status } = *of;
         ProtobufWriter::new(out).message(SPANS, |span| {
             self.write_identity(id, Some(self.context.span_id), times, span);
             span.text(NAME, ex.request.method_name());

@@ -67,7 +67,7 @@ mod tests {
         ExchangeTrace {
             plugin: "opentelemetry",
             trace_id: [id; 16],
-            is_short: false,
+            trace_id_bytes: 16,
             span_id: [1; 8],
             is_sampled: true,
             sets_variables: false,
