@@ -24,7 +24,8 @@ from api import ApiAccess, KubeObject
 # Events are written in batches of this time.
 TICK_SECONDS = 0.01
 HOP_FIELDS = {"connection", "transfer-encoding", "content-length", "accept-encoding", "host", "keep-alive"}
-RESUMED_VERSIONS = 1_000_000
+# Distance of the versions of added events from those that the API server assigns during a round.
+VERSION_GAP = 1_000_000
 
 
 class ChangeSource:
@@ -42,7 +43,7 @@ class ChangeSource:
         self.thread.start()
 
     def _send(self, items: list[KubeObject], rate: float) -> None:
-        version = max(int(item["metadata"]["resourceVersion"]) for item in items) + RESUMED_VERSIONS
+        version = max(int(item["metadata"]["resourceVersion"]) for item in items) + VERSION_GAP
         begin = time.monotonic()
         while not self.stopped.wait(TICK_SECONDS):
             due = int((time.monotonic() - begin) * rate) - self.sent
