@@ -78,7 +78,7 @@ impl Default for WebhookConfig {
     fn default() -> Self {
         WebhookConfig {
             enabled: false,
-            listen: ":9443".into(),
+            listen: "0.0.0.0:9443".into(),
             service: "yumen-admission".into(),
             names: Vec::new(),
             configuration: "yumen-admission".into(),
