@@ -157,7 +157,7 @@ class IngressNginxSystem(LabSystem):
         pod["metadata"]["annotations"] = {"yumen.io/outside": "true"}
         pod["metadata"]["labels"] = {"app": "ingress-nginx"}
         world.apply(named("v1", "ConfigMap", "ingress-nginx", data=data), pod)
-        self.files = {"configmap.json": json.dumps(data, indent=1)}
+        self.files = {"configmap.json": json.dumps(data, indent=1).replace(str(Path.home()), "~")}
 
     def start(self, folder: Path, kubeconfig: Path, port: int, cores: list[int]) -> Process:
         name = ingress_class(self.name)
