@@ -248,7 +248,7 @@ impl Gateway {
     pub(crate) fn resident_kib(&self) -> u64 {
         let path = format!("/proc/{}/status", self.pid());
         let text = std::fs::read_to_string(path).expect("the process is there");
-        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("resident memory");
+        let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("resident memory");
         line.trim().trim_end_matches(" kB").trim().parse().expect("a number")
     }
 }
