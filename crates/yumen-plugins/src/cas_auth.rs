@@ -9,6 +9,9 @@ mod sessions;
 
 use std::sync::Arc;
 
+use aws_lc_rs::digest;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
@@ -19,6 +22,7 @@ use yumen_plugin::{
     PluginBuildContext, PluginFactory, Step, SubrequestFault, SubrequestResponse, Var,
 };
 
+use crate::openid_connect::remove_consumer_fields;
 use crate::query::{QueryArgument, argument};
 use crate::service::{ServiceConnection, ServiceTarget, ServiceUrl, encode_pairs};
 use login_state::LoginStateCookie;
@@ -45,7 +49,7 @@ pub(crate) struct CasAuthSettings {
     logout_uri: String,
     /// Cookies of the session and of a login in progress.
     cookie: CasCookieSettings,
-    /// Largest logout request of the server in bytes.
+    /// Largest logout request of the server in bytes, at most 64 KiB.
     #[serde(default = "body_bytes_max")]
     #[schemars(range(min = 1))]
     max_req_body_size: usize,
@@ -80,7 +84,7 @@ fn yes() -> bool {
 }
 
 fn body_bytes_max() -> usize {
-    64 << 20
+    messages::BYTES_MAX
 }
 
 /// The compiled settings.
@@ -115,6 +119,22 @@ impl PluginFactory for CasAuth {
         let validation =
             ServiceTarget::of_setting("idp_uri", &format!("{idp_uri}/serviceValidate"), &how, setup.objects)?;
         let (callback_path, callback_url) = callback(&config.cas_callback_uri)?;
+        if callback_url.is_none() {
+            let message = "the host of the service is the client's choice: whoever runs another service of this CAS server \
+                           may use the tickets of its users here";
+            setup.warn(
+                "cas_callback_uri",
+                message,
+                "write the absolute URL, such as https://shop.example.com/callback",
+            );
+        }
+        // A CAS server decides by service who may enter, and the secret separates applications.
+        let owner = format!(
+            "{} {idp_uri} {} {}",
+            Self::NAME,
+            config.cas_callback_uri,
+            digest_of(&config.cookie.secret)
+        );
         if !is_path(&config.logout_uri) {
             return Err(InvalidSettings::at("logout_uri", "not a path such as /logout"));
         }
@@ -128,7 +148,7 @@ impl PluginFactory for CasAuth {
             }
         };
         Ok(CasAuth {
-            sessions: setup.carry.keep(&format!("{} {idp_uri}", Self::NAME), CasSessions::default),
+            sessions: setup.carry.keep(&owner, CasSessions::default),
             idp_uri,
             validation,
             callback_path,
@@ -136,9 +156,14 @@ impl PluginFactory for CasAuth {
             logout_path: config.logout_uri,
             attributes,
             secret: config.cookie.secret,
-            body_bytes_max: config.max_req_body_size,
+            body_bytes_max: config.max_req_body_size.min(messages::BYTES_MAX),
         })
     }
+}
+
+/// A digest that names a secret without revealing it.
+fn digest_of(secret: &str) -> String {
+    URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, secret.as_bytes()))
 }
 
 /// Path and absolute form of the callback.
@@ -303,6 +328,7 @@ fn invalid_ticket() -> LocalResponse {
 }
 
 fn admit(ex: &mut Exchange<'_>, user: Box<str>) {
+    remove_consumer_fields(ex);
     let claims = Arc::new(json!({ "user": user }));
     ex.external_user = Some(Box::new(ExternalUser { id: user, claims }));
 }

@@ -9,7 +9,9 @@ use yumen_plugin::{
     PluginHost, ResponseHead, ResponseHeadPhase, Step,
 };
 
-use crate::code_login::{CodeLogin, CodeLoginFault, CodeLoginStep, SealedCookie, add_cookie};
+use crate::code_login::{
+    CodeLogin, CodeLoginFault, CodeLoginStep, SealedCookie, add_cookie, application_secret,
+};
 use crate::service::{ServiceConnection, ServiceTarget, provider_document};
 use crate::session::CookiePurpose;
 
@@ -112,8 +114,12 @@ impl PluginFactory for FeishuAuth {
 
     fn build(config: FeishuAuthSettings, setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         let how = ServiceConnection::new(Self::NAME, config.timeout, config.ssl_verify);
+        // A session is that of one application at one provider.
+        let owner = [&config.app_id, &config.userinfo_url].map(String::as_str);
         let secrets = std::iter::once(&config.secret).chain(&config.secret_fallbacks);
-        let cookie = SealedCookie::new("feishu_session", CookiePurpose::Session, secrets.map(String::as_str));
+        let secrets: Vec<String> = secrets.map(|secret| application_secret(secret, owner)).collect();
+        let secrets = secrets.iter().map(String::as_str);
+        let cookie = SealedCookie::new("feishu_session", CookiePurpose::Session, secrets);
         Ok(FeishuAuth {
             token: ServiceTarget::of_setting(
                 "access_token_url",

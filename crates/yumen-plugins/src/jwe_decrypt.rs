@@ -150,7 +150,11 @@ impl Plugin for JweDecrypt {
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         match self.text(ex) {
-            Ok(None) => Step::Continue,
+            Ok(None) => {
+                // The upstream trusts the field, so that a client must not set it. A token in the same field is absent.
+                ex.request.fields.remove_equivalent(&self.config.forward_header);
+                Step::Continue
+            }
             Ok(Some(text)) => {
                 ex.request.fields.remove_equivalent(&self.config.forward_header);
                 ex.request.fields.set(&self.config.forward_header, &text);

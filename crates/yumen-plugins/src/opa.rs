@@ -141,6 +141,9 @@ impl OpaPlugin {
         let Ok(answer @ SubrequestResponse { fault: None, .. }) = answer else {
             return Step::Respond(LocalResponse::status(403));
         };
+        if answer.status != 200 {
+            return Step::Respond(LocalResponse::status(503));
+        }
         let document = answer.body.and_then(|body| serde_json::from_slice::<Value>(&body).ok());
         let Some(result) = document.as_ref().and_then(|document| document.get("result")?.as_object()) else {
             return Step::Respond(LocalResponse::status(503));

@@ -213,11 +213,25 @@ fn warn_of_settings(settings: &OpenidConnectSettings, setup: &PluginBuildContext
     }
 }
 
+/// Fields by which the upstream knows a consumer.
+const CONSUMER_FIELDS: [&str; 3] = ["X-Consumer-Username", "X-Consumer-Custom-ID", "X-Credential-Identifier"];
+
+/// Removes the fields by which the upstream knows a consumer if there is none: a login that names only a user must not
+/// pass on those of a client.
+pub(crate) fn remove_consumer_fields(ex: &mut Exchange<'_>) {
+    if ex.consumer.is_none() {
+        for name in CONSUMER_FIELDS {
+            ex.request.fields.remove_equivalent(name);
+        }
+    }
+}
+
 /// Removes the fields by which the upstream knows a user, and those that an application may equate with them.
 pub(crate) fn remove_identity(ex: &mut Exchange<'_>) {
     for name in [ACCESS_TOKEN, USERINFO, ID_TOKEN, REFRESH_TOKEN, RAW_ID_TOKEN] {
         ex.request.fields.remove_equivalent(name);
     }
+    remove_consumer_fields(ex);
 }
 
 impl OpenidConnect {
@@ -261,6 +275,7 @@ fn session_failure(fault: SessionFault) -> LocalResponse {
             let message = "the session needs more than eight cookies: set session.storage to redis";
             LocalResponse::message(500, message)
         }
+        SessionFault::Ended => LocalResponse::message(401, "the session has ended"),
     }
 }
 

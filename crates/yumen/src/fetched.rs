@@ -29,7 +29,7 @@ use yumen_snapshot::compile::{FetchFailure, FetchedResult};
 
 use crate::endpoints::inputs::{KnownDocument, KnownDocuments};
 use ledger::FetchStanding;
-pub(crate) use ledger::{FetchLedger, describe};
+pub(crate) use ledger::{FetchLedger, describe, without_value};
 use saved_documents::SavedDocuments;
 use schedule::FetchSchedule;
 use secrets::SecretManagers;

@@ -35,12 +35,12 @@ use yumen_store::{Revision, Store, StoreError};
 
 use crate::admin_socket::{self, AdminSocketFile};
 use crate::config::cluster::NodeCluster;
-use crate::config::compiler;
+use crate::config::compiler::{self, ReadVariables};
 use crate::config::origin::ConfigSource;
 use crate::config::trial::TrialCompiler;
 use crate::control::{ControlHandle, ControlStatus, InputSources};
 use crate::endpoints::dns::DnsMetrics;
-use crate::fetched::FetchLedger;
+use crate::fetched::{FetchLedger, without_value};
 use crate::kubernetes::{self, NginxMetrics, ProcessUse};
 use crate::node;
 use crate::process::{NodeInfo, memory};
@@ -300,6 +300,7 @@ struct RunningGateway {
     top: Document,
     listeners: ListenerReport,
     fetched: Arc<FetchLedger>,
+    variables: Arc<ReadVariables>,
     lists_recent: bool,
 }
 
@@ -390,7 +391,9 @@ impl LiveGateway for RunningGateway {
     }
 
     fn without_secrets(&self, text: String) -> String {
-        self.fetched.without_secrets(text)
+        let mut text = self.fetched.without_secrets(text);
+        self.variables.visit(|value| text = without_value(std::mem::take(&mut text), value));
+        text
     }
 
     fn now(&self) -> Now {
@@ -412,6 +415,7 @@ fn v1_state(node: &NodeConfig, context: &OperatorContext, admin: AdminState) -> 
         top: top(&Arc::new(AllCounters(context.workers.counters.clone())), &context.control.status),
         listeners: context.listeners.clone(),
         fetched: context.inputs.fetched.clone(),
+        variables: ReadVariables::of(&context.carry),
         lists_recent: node.observe.list_recent_requests,
     };
     V1State::new(admin, Arc::new(live))

@@ -4,12 +4,18 @@ use roxmltree::{Document, Node, ParsingOptions};
 
 use crate::query;
 
+/// Longest message in bytes. The parser compares each attribute of an element with all others, so the time of a message
+/// grows with the square of its length.
+pub(super) const BYTES_MAX: usize = 64 << 10;
 /// Most nodes of a message.
 const NODES_MAX: u32 = 10_000;
 /// Longest ticket and user name in bytes.
 const TEXT_BYTES_MAX: usize = 1024;
 
 fn parse(text: &str) -> Option<Document<'_>> {
+    if text.len() > BYTES_MAX {
+        return None;
+    }
     let options = ParsingOptions { nodes_limit: NODES_MAX, ..ParsingOptions::default() };
     Document::parse_with_options(text, options).ok()
 }

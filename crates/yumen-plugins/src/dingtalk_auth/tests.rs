@@ -52,6 +52,13 @@ fn code_becomes_a_session_with_the_user() {
     let reply = run(&bench, &format!("GET /a HTTP/1.1\nCookie: {session}"));
     assert_eq!(reply.upstream_field("X-Userinfo").as_deref(), Some(user));
     assert!(bench.host.subrequests.take().is_empty());
+    // The same secret in another application opens no session of this one.
+    let other = json!({
+        "app_key": "other", "app_secret": "s3cret", "secret": "cookie-secret",
+        "redirect_uri": "https://shop.test/login",
+    });
+    let other = bench.plugin("dingtalk-auth", other);
+    assert_eq!(bench.run(&other, &format!("GET /a HTTP/1.1\nCookie: {session}")).status, 302);
 }
 
 #[test]

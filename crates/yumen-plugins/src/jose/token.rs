@@ -44,6 +44,11 @@ impl<'t> JoseToken<'t> {
         self.header.get("kid")?.as_str()
     }
 
+    /// Whether the token has no signature, whatever it claims.
+    pub(crate) fn lacks_signature(&self) -> bool {
+        self.signature.is_empty()
+    }
+
     /// Whether the token claims to have no signature (RFC 7518 §3.6) and has none.
     pub(crate) fn is_unsigned(&self) -> bool {
         self.algorithm == "none" && self.signature.is_empty()

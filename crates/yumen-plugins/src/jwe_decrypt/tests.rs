@@ -50,7 +50,8 @@ fn the_text_of_a_token_is_forwarded() {
         }
     }
     let lenient = json!({"header": "Authorization", "forward_header": "X-Text", "strict": false});
-    assert_eq!(ask(lenient, "A: b"), (200, "ok\n".into()));
+    // Without a token, the client must not choose the text either.
+    assert_eq!(ask(lenient, "A: b\nX_Text: forged\nx-text: forged"), (200, "ok\n".into()));
 }
 
 #[test]

@@ -100,6 +100,7 @@ fn only_a_whole_decision_admits() {
     for body in ["", "no JSON", "{}", r#"{"result":null}"#, r#"{"result":true}"#, "[]"] {
         check(service_response(200, &[], body), 503);
     }
+    check(service_response(500, &[], r#"{"result":{"allow":true}}"#), 503);
     for fault in [SubrequestFault::NoEndpoint, SubrequestFault::Timeout, SubrequestFault::Busy] {
         check(Err(fault), 403);
     }

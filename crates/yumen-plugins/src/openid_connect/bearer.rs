@@ -106,7 +106,10 @@ impl BearerChecks {
                     .map(|endpoint| Box::new(IntrospectionCall { endpoint, auth_method, repeated_fields })),
             )
         };
-        let is_cached = !written.jwt_verification_cache_ignore;
+        // The provider decides on repeated fields as well as on the token, so its answer holds for one request.
+        let repeats =
+            matches!(&method, BearerMethod::Introspection(Some(call)) if !call.repeated_fields.is_empty());
+        let is_cached = !written.jwt_verification_cache_ignore && !repeats;
         Ok(Some(BearerChecks {
             method,
             is_required: bearer.bearer_only,
@@ -166,6 +169,9 @@ impl BearerChecks {
         Some(known)
     }
 }
+
+/// The event of a logout token.
+pub(super) const LOGOUT_EVENT: &str = "http://schemas.openid.net/event/backchannel-logout";
 
 /// The text without characters that end a quoted string or a field.
 fn quotable(text: &str) -> String {
@@ -249,6 +255,10 @@ impl OpenidConnect {
     /// The claims of a JWT that is verified without a wait.
     fn verify_bearer(&self, now_s: u64, given: &GivenBearer<'_>) -> Result<Map<String, Value>, BearerFault> {
         let token = JoseToken::read(&given.token).ok_or(BearerFault::Malformed)?;
+        // A logout token of the provider is signed alike, but stands for no user (OpenID Connect Back-Channel Logout §2.4).
+        if token.claims.get("events").is_some_and(|events| events.get(LOGOUT_EVENT).is_some()) {
+            return Err(BearerFault::Malformed);
+        }
         self.check_issuer(&token.claims)?;
         match &given.checks.method {
             BearerMethod::PublicKey(verifiers) => {

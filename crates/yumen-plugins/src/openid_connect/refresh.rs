@@ -144,8 +144,13 @@ impl OpenidConnect {
         ex: &Exchange<'_>,
         refresh_token: &str,
     ) -> Arc<GrantResult> {
-        let key = digest::digest(&digest::SHA256, refresh_token.as_bytes());
-        let key: TokenDigest = key.as_ref().try_into().unwrap_or_default();
+        // Tokens of two providers may have the same text.
+        let mut key = digest::Context::new(&digest::SHA256);
+        for part in [&*provider.metadata.issuer, &*self.client.id, refresh_token] {
+            key.update(&part.len().to_be_bytes());
+            key.update(part.as_bytes());
+        }
+        let key: TokenDigest = key.finish().as_ref().try_into().unwrap_or_default();
         // The call has a time limit of its own; the rest is for a worker that is late.
         let limit_ms = self.timeout_ms + 1000;
         let started_ms = ex.host.clock().mono_ms();

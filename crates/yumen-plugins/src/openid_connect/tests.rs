@@ -217,6 +217,7 @@ fn a_bearer_token_that_is_not_valid_is_refused() {
             bench.provider.token(&json!({"iss": "https://other.test"})),
             "the issuer of the token is not allowed",
         ),
+        (bench.provider.token(&json!({"events": {super::bearer::LOGOUT_EVENT: {}}})), "invalid jwt"),
         (bench.provider.token(&json!({"exp": NOW_S - 121})), "the token has expired"),
         (bench.provider.token(&json!({"nbf": NOW_S + 121})), "the token is not valid yet"),
         (other.token(&json!({})), "the signature of the token is wrong"),

@@ -213,7 +213,7 @@ pub(super) async fn verify_id_token(
     secret: Option<&str>,
     timeout_ms: u64,
 ) -> Result<(), String> {
-    if token.algorithm == "none" {
+    if token.algorithm.eq_ignore_ascii_case("none") || token.lacks_signature() {
         return match rules.accept_none && token.is_unsigned() {
             true => Ok(()),
             false => Err("the ID token is not signed".to_owned()),

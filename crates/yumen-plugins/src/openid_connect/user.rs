@@ -13,8 +13,10 @@ use super::provider::OidcProvider;
 use super::refresh::RenewalOutcome;
 use super::tokens::unverified_claims;
 use super::{ID_TOKEN, OpenidConnect, RAW_ID_TOKEN, REFRESH_TOKEN, USERINFO, session_failure, unavailable};
+use crate::code_login::forbid_sharing;
 use crate::session::{
-    CookieRequest, LoginSession, OpenedLogin, PreparedIdentity, SealFault, SessionLookup, SessionStore,
+    CookieRequest, LoginSession, OpenedLogin, PreparedIdentity, SealFault, SessionFault, SessionLookup,
+    SessionStore,
 };
 
 /// Age of a session that `force_reauthorize` accepts: the user has just come back.
@@ -137,6 +139,7 @@ impl OpenidConnect {
         let saved = sessions.save(ex.host, self.cookie_request(ex), current, Some(&opened)).await;
         match saved {
             Ok(lines) => ex.leave(SessionCookies { owner: self.address(), lines }),
+            Err(SessionFault::Ended) => return self.unauthenticated(provider, sessions, ex).await,
             // The session itself is still valid: the next request saves it.
             Err(_) if session.is_none() => {}
             // A rotated refresh token would be lost.
@@ -209,9 +212,8 @@ impl OpenidConnect {
         let owner = self.address();
         let Some(cookies) = ex.notes_mut::<SessionCookies>().find(|one| one.owner == owner) else { return };
         let lines = std::mem::take(&mut cookies.lines);
-        // A cache that is shared must not give the session to others.
-        if !lines.is_empty() && !head.fields.has("Cache-Control") {
-            head.fields.add("Cache-Control", b"private");
+        if !lines.is_empty() {
+            forbid_sharing(head);
         }
         lines.iter().for_each(|line| head.fields.add("Set-Cookie", line.as_bytes()));
     }

@@ -14,6 +14,9 @@ use yumen_plugin::{PluginBuildContext, PluginHost};
 
 const GET: RedisScript = RedisScript { text: "return redis.call('GET', KEYS[1])" };
 const SET: RedisScript = RedisScript { text: "return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])" };
+/// Writes only over a value: a session that has ended stays so.
+const RENEW: RedisScript =
+    RedisScript { text: "return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'XX')" };
 const DELETE: RedisScript = RedisScript { text: "return redis.call('DEL', KEYS[1])" };
 
 /// The server that holds sessions.
@@ -163,6 +166,22 @@ impl SessionRedis {
     ) -> Result<(), StorageUnavailable> {
         let args = vec![value.into_bytes(), ends_ms.max(1).to_string().into_bytes()];
         self.call(host, SET, key, args)?.await.map(drop).map_err(|_| StorageUnavailable)
+    }
+
+    /// Replaces a value; false if there is none.
+    pub(super) async fn renew(
+        &self,
+        host: &dyn PluginHost,
+        key: &str,
+        value: String,
+        ends_ms: u64,
+    ) -> Result<bool, StorageUnavailable> {
+        let args = vec![value.into_bytes(), ends_ms.max(1).to_string().into_bytes()];
+        match self.call(host, RENEW, key, args)?.await {
+            Ok(RedisReply::Nil) => Ok(false),
+            Ok(_) => Ok(true),
+            Err(_) => Err(StorageUnavailable),
+        }
     }
 
     pub(super) async fn delete(&self, host: &dyn PluginHost, key: &str) -> Result<(), StorageUnavailable> {

@@ -132,6 +132,8 @@ pub(crate) enum SessionFault {
     StorageUnavailable,
     /// The session needs more than eight cookies.
     TooLarge,
+    /// Another request has ended the session.
+    Ended,
 }
 
 /// A request as far as cookies depend on it.
@@ -256,7 +258,14 @@ impl SessionStore {
         let sealed = self.keys.seal(CookiePurpose::StoredSession, &key, &text, random(host));
         let ends_ms = self.timeouts.end_s(times).saturating_sub(request.now_s).saturating_mul(1000);
         let sealed = sealed.ok_or(SessionFault::TooLarge)?;
-        redis.set(host, &key, sealed, ends_ms).await.map_err(|_| SessionFault::StorageUnavailable)?;
+        let saved = match previous.and_then(|one| one.id) {
+            // Another request may have logged the user out meanwhile.
+            Some(_) => redis.renew(host, &key, sealed, ends_ms).await,
+            None => redis.set(host, &key, sealed, ends_ms).await.map(|()| true),
+        };
+        if !saved.map_err(|_| SessionFault::StorageUnavailable)? {
+            return Err(SessionFault::Ended);
+        }
         if previous.is_some_and(|one| !one.has_former_secret) {
             return Ok(Vec::new());
         }

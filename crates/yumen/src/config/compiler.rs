@@ -1,7 +1,9 @@
 //! Construction of the compiler for the live path, offline commands and trials.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use serde_json::Value;
 use yumen_config::NodeConfig;
 use yumen_config::node::StoreKind;
 use yumen_plugin::kind::NodeFacts;
@@ -11,6 +13,33 @@ use yumen_snapshot::RequestRules;
 use yumen_snapshot::compile::{Compiler, CompilerEnv, UpstreamDefaults};
 use yumen_snapshot::upstream::{AttemptTimeouts, KeepaliveLimits};
 
+/// Values of environment variables that the configuration has read, which no output may show.
+#[derive(Default)]
+pub(crate) struct ReadVariables(Mutex<BTreeSet<String>>);
+
+impl ReadVariables {
+    /// The values of the compilers with this carry.
+    pub(crate) fn of(carry: &Carry) -> Arc<ReadVariables> {
+        carry.keep("read environment variables", ReadVariables::default)
+    }
+
+    fn read(&self, name: &str) -> Option<String> {
+        let value = environment(name)?;
+        let mut values = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // A reference may take a member of a variable with JSON.
+        if let Ok(Value::Object(members)) = serde_json::from_str(&value) {
+            values.extend(members.values().filter_map(Value::as_str).map(str::to_owned));
+        }
+        values.insert(value.clone());
+        Some(value)
+    }
+
+    /// Calls `each` with the values.
+    pub(crate) fn visit(&self, each: impl FnMut(&String)) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(each);
+    }
+}
+
 /// Creates a compiler for a node with these settings.
 pub(crate) fn new(
     node: &NodeConfig,
@@ -18,6 +47,7 @@ pub(crate) fn new(
     carry: Arc<Carry>,
     loader: Arc<CertificateLoader>,
 ) -> Compiler {
+    let read = ReadVariables::of(&carry);
     let registry = Arc::new(PluginRegistry::new(yumen_plugins::BUILTIN));
     let is_tls = node.listen.iter().filter(|listen| listen.tls);
     let tls_ports = is_tls.filter_map(|listen| listen.address.rsplit_once(':')?.1.parse().ok());
@@ -47,7 +77,7 @@ pub(crate) fn new(
         closes_broken: node.store.kind == StoreKind::Kubernetes,
         missing: yumen_plugins::inactive::missing(&node.plugins.allow_missing),
         fetched: crate::tls::fetched(node),
-        variables: Arc::new(environment),
+        variables: Arc::new(move |name| read.read(name)),
         load_certificate: loader,
         sinks: None,
     };

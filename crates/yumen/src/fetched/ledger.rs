@@ -154,18 +154,14 @@ impl FetchLedger {
         secrets.collect()
     }
 
-    /// The text with asterisks in place of values of secrets. Short values are no secrets to hide: they occur in any text.
+    /// The text with asterisks in place of values of secrets.
     pub(crate) fn without_secrets(&self, mut text: String) -> String {
-        const SECRET_BYTES_MIN: usize = 6;
         let lines = self.lines();
         for (request, standing) in &lines.values {
             let Some(body) = &standing.body else { continue };
             let value = std::str::from_utf8(&body.bytes).unwrap_or_default();
-            if matches!(request.source, FetchSource::Secret(_)) && value.len() >= SECRET_BYTES_MIN {
-                text = text.replace(value, HIDDEN);
-                // In JSON, line breaks and quotation marks are escaped.
-                let quoted = Value::from(value).to_string();
-                text = text.replace(quoted.trim_matches('"'), HIDDEN);
+            if matches!(request.source, FetchSource::Secret(_)) {
+                text = without_value(text, value);
             }
         }
         text
@@ -189,6 +185,18 @@ impl FetchLedger {
         let chosen = lines.values.iter().filter(|(request, _)| select(request));
         chosen.filter_map(|(request, standing)| Some((digest(request), standing.body.clone()?))).collect()
     }
+}
+
+/// The text with asterisks in place of a value. Short values are no secrets to hide: they occur in any text.
+pub(crate) fn without_value(mut text: String, value: &str) -> String {
+    const SECRET_BYTES_MIN: usize = 6;
+    if value.len() >= SECRET_BYTES_MIN {
+        text = text.replace(value, HIDDEN);
+        // In JSON, line breaks and quotation marks are escaped.
+        let quoted = Value::from(value).to_string();
+        text = text.replace(quoted.trim_matches('"'), HIDDEN);
+    }
+    text
 }
 
 /// Successes and failures by format.

@@ -275,6 +275,10 @@ fn values_appear_in_no_output_and_viewers_see_no_credentials_of_managers() {
     let sends = json!({ "headers": { "set": { "X-Upstream-Word": "$secret://vault/1/jack/key" } } });
     let plugins = json!({ "key-auth": {}, "proxy-rewrite": sends });
     put("routes/1", json!({ "uri": "/*", "plugins": plugins, "upstream": upstream.alone() }));
+    // A variable of the environment is a secret as well.
+    let sends = json!({ "headers": { "set": { "X-Partner": "$env://PATH" } } });
+    let plugins = json!({ "proxy-rewrite": sends });
+    put("routes/3", json!({ "uri": "/3", "plugins": plugins, "upstream": upstream.alone() }));
     // A value that the plugin refuses.
     let refused = json!({ "ip-restriction": { "whitelist": ["$secret://vault/1/jack/network"] } });
     put("routes/2", json!({ "uri": "/2", "plugins": refused, "upstream": upstream.alone() }));
@@ -310,6 +314,10 @@ fn values_appear_in_no_output_and_viewers_see_no_credentials_of_managers() {
             assert_eq!(has_token, key == &admin && is_written, "{line}");
         }
     }
+    let question = json!({ "url": "http://a.test/3" }).to_string();
+    let explained = ask(&gateway, &admin, "POST /yumen/v1/explain", &question).text();
+    let path = std::env::var("PATH").unwrap();
+    assert!(explained.contains("X-Partner") && !explained.contains(&path), "{explained}");
     let export = ask(&gateway, &admin, "GET /yumen/v1/export", "").text();
     assert!(export.contains("$secret://vault/1/jack/key") && !export.contains(CANARY), "{export}");
     let directory = gateway.scratch.path().join("data").display().to_string();
