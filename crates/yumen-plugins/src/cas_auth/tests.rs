@@ -185,8 +185,11 @@ fn messages_are_read_as_xml() {
     assert_eq!(logged_out_ticket(b"\xff"), None);
     // The time of a message grows with the square of its attributes.
     let attributes: String = (0..20_000).map(|number| format!(" a{number}=''")).collect();
-    let wide =
-        logout_request("ST-1").replacen("<SessionIndex", &format!("<Wide{attributes}/><SessionIndex"), 1);
+    let wide = logout_request("ST-1").replacen(
+        "<samlp:SessionIndex",
+        &format!("<Wide{attributes}/><samlp:SessionIndex"),
+        1,
+    );
     assert_eq!(logged_out_ticket(wide.as_bytes()), None);
 }
 

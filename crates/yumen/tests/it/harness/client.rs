@@ -123,6 +123,14 @@ impl Client {
         }
     }
 
+    /// Whether bytes of a response have arrived.
+    pub(crate) fn has_bytes(&mut self) -> bool {
+        self.stream.get_ref().set_nonblocking(true).expect("a socket");
+        let has_bytes = self.stream.get_ref().peek(&mut [0]).is_ok();
+        self.stream.get_ref().set_nonblocking(false).expect("a socket");
+        has_bytes
+    }
+
     pub(crate) fn finish_sending(&mut self) {
         let _ = self.stream.get_mut().shutdown(Shutdown::Write);
     }
