@@ -20,6 +20,10 @@ impl PluginHost for NoHost {
         0
     }
 
+    fn fill_random(&self, out: &mut [u8]) {
+        out.fill(7);
+    }
+
     fn worker(&self) -> usize {
         0
     }
