@@ -249,9 +249,9 @@ fn dashboard_endpoints() -> Vec<ApiEndpoint> {
         at(
             "post",
             "/session",
-            "Open a session: a cookie that stands for the key",
+            "Open a session: a cookie and a token that stand for the key together",
             200,
-            shape("session"),
+            shape("opened_session"),
             &[],
         ),
         at("delete", "/session", "End the session", 204, ApiPayload::Nothing, &[]),
