@@ -65,6 +65,11 @@ export const journeys = {
       await page.waitForSelector("#key-error:not(:empty)", TIMEOUT);
       await login(page, gateway);
       assert.equal(await page.evaluate(() => document.cookie), "");
+      await page.reload();
+      await page.waitForSelector("nav", TIMEOUT);
+      // The cookie alone opens nothing: every port of the host receives it.
+      const statuses = await page.evaluate(() => Promise.all(["../yumen/v1/session", "../apisix/admin/routes"].map(async (path) => (await fetch(path)).status)));
+      assert.deepEqual(statuses, [403, 403]);
       await page.click("text=Log out");
       await page.waitForSelector("#key", TIMEOUT);
       await page.reload();
@@ -241,6 +246,33 @@ export const journeys = {
       assert.match(await page.inputValue(".text-editor textarea"), /typed before the end/);
       await save(page, "after the second login");
       assert.equal((await gateway.api("GET", "/apisix/admin/routes/shop")).value.desc, "typed before the end");
+    },
+  },
+
+  "another client gets nothing of the page of the last one": {
+    async run({ page, gateway }) {
+      await login(page, gateway);
+      await go(page, gateway, "routes/shop/edit", ".text-editor");
+      const text = JSON.parse(await page.inputValue(".text-editor textarea"));
+      await writeText(page, { ...text, desc: "typed by ada" });
+      await page.context().clearCookies();
+      await page.waitForSelector("#key", TIMEOUT);
+      await page.fill("#key", VIEWER_KEY);
+      await page.press("#key", "Enter");
+      await page.waitForSelector("nav", TIMEOUT);
+      const shown = await page.evaluate(() => [document.body.textContent, ...[...document.querySelectorAll("textarea")].map((one) => one.value)].join(" "));
+      assert.ok(!shown.includes("typed by ada"));
+    },
+  },
+
+  "addresses of no object reach no other object": {
+    async run({ page, gateway, seen }) {
+      await login(page, gateway);
+      for (const path of ["secrets/..%2Froutes%2Fshop", "secrets/vault", "credentials/ada%2Fcredentials%2F..", "consumers/ada%2Fcredentials%2Ffirst", "routes/..", "constructor", "constructor/x/edit", "__proto__"]) {
+        seen.requests.length = 0;
+        await go(page, gateway, path, "main [role=alert], main .failure");
+        assert.deepEqual(seen.requests.filter((url) => /\/apisix\/admin\/(routes|consumers|secrets|credentials|constructor)/.test(url)), [], path);
+      }
     },
   },
 

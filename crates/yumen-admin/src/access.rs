@@ -6,7 +6,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use aws_lc_rs::constant_time::verify_slices_are_equal;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use serde_json::json;
@@ -18,9 +17,11 @@ use crate::host_check::AllowedHosts;
 use crate::keys::{self, HashedKey, KeyHolder};
 use crate::query::QueryArguments;
 use crate::refusal::ApiRefusal;
-use crate::sessions::{DashboardSession, SessionTable};
+use crate::sessions::{DashboardSession, SessionMismatch, SessionTable};
 
 const API_KEY: &str = "x-api-key";
+/// Cookie with a key, as in APISIX.
+const KEY_COOKIE: &str = "x_api_key";
 
 /// The peer address of a connection.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +40,8 @@ const READ_BY_POST: [&str; 2] = ["/yumen/v1/explain", "/yumen/v1/plan"];
 pub(crate) const SESSION_PATH: &str = "/yumen/v1/session";
 /// Cookies of a session. Browsers accept the prefix `__Host-` only from the host itself and over TLS.
 const SESSION_COOKIES: [&str; 2] = ["__Host-yumen_session", "yumen_session"];
+/// Values of these cookies that a request may have: other ports and paths of the host can add their own.
+const SESSION_COOKIES_MAX: usize = 8;
 /// Header field with the token of the session, which pages of other origins cannot read.
 const CSRF_TOKEN: &str = "x-yumen-csrf";
 
@@ -95,29 +98,46 @@ impl DashboardAccess {
         }
     }
 
+    /// The values of the session's cookies in a request.
+    pub(crate) fn session_cookies(&self, headers: &HeaderMap) -> Vec<String> {
+        // Over TLS a browser accepts the other name from pages without TLS too, which anybody on the network can forge.
+        let names = if self.is_tls() { &SESSION_COOKIES[..1] } else { &SESSION_COOKIES[..] };
+        let values = names.iter().flat_map(|name| cookies(headers, name));
+        values.take(SESSION_COOKIES_MAX).map(str::to_owned).collect()
+    }
+
+    /// Ends the sessions of all cookies in a request.
+    pub(crate) fn close_sessions(&self, headers: &HeaderMap) {
+        self.session_cookies(headers).iter().for_each(|id| self.sessions.close(id));
+    }
+
     /// The session of a request, whose page and token are valid.
     fn session(&self, request: &Request) -> Result<DashboardSession, ApiRefusal> {
-        // The text of APISIX, for clients without any credentials.
-        let id = session_cookie(request.headers()).ok_or_else(|| unauthorized("missing apikey"))?;
-        self.check_page(request)?;
-        let session =
-            self.sessions.find(&id, Instant::now()).ok_or_else(|| unauthorized("the session has ended"))?;
-        let token = request.headers().get(CSRF_TOKEN).map_or(&b""[..], HeaderValue::as_bytes);
-        let is_safe = matches!(*request.method(), Method::GET | Method::HEAD);
-        if !is_safe && verify_slices_are_equal(token, session.csrf_token.as_bytes()).is_err() {
-            return Err(forbidden("the token in X-Yumen-Csrf is not that of the session"));
+        let ids = self.session_cookies(request.headers());
+        if ids.is_empty() {
+            // The text of APISIX, for clients without any credentials.
+            return Err(unauthorized("missing apikey"));
         }
-        Ok(session)
+        self.check_page(request)?;
+        // Reads need the token too. A browser sends cookies to all ports of a host, so every upstream on it has the cookie.
+        let token = request.headers().get(CSRF_TOKEN).map_or(&b""[..], HeaderValue::as_bytes);
+        let now = Instant::now();
+        let mut refusal = unauthorized("the session has ended");
+        for id in ids {
+            match self.sessions.find(&id, token, now) {
+                Ok(session) => return Ok(session),
+                Err(SessionMismatch::Token) => {
+                    refusal = forbidden("the token in X-Yumen-Csrf is not that of the session");
+                }
+                Err(SessionMismatch::Over) => {}
+            }
+        }
+        Err(refusal)
     }
 }
 
 fn forbidden(message: &str) -> ApiRefusal {
     ApiRefusal::new(StatusCode::FORBIDDEN, message)
-}
-
-/// The session's cookie of a request.
-pub(crate) fn session_cookie(headers: &HeaderMap) -> Option<String> {
-    SESSION_COOKIES.iter().find_map(|name| cookie(headers, name))
 }
 
 /// `Set-Cookie` of a session; without an id, its removal.
@@ -170,7 +190,7 @@ impl AdminAccess {
     /// The holder of the request's key or session, or the refusal.
     pub(crate) fn admit(&self, stored: &StoreState, request: &Request) -> Result<AdmittedClient, ApiRefusal> {
         // The system has identified the client. A key, if given, is checked: it names another author or role.
-        if request.extensions().get::<LocalPeer>().is_some() && presented_key(request).is_none() {
+        if request.extensions().get::<LocalPeer>().is_some() && !presents_key(request) {
             return Ok(KeyHolder { name: LOCAL_AUTHOR.to_owned(), role: AdminRole::Admin }.into());
         }
         if !self.key_required {
@@ -183,19 +203,21 @@ impl AdminAccess {
         // Read at each request, so that a deleted key is refused at once, and its sessions with it.
         let stored = keys::stored(stored);
         let all = self.keys.iter().chain(&stored);
-        let (holder, session) = match presented_key(request) {
-            Some((key, from)) => {
-                // A browser adds cookies to requests of any page, unlike the other forms of the key.
-                if from == KeySource::Cookie {
-                    is_same_origin(request.headers())?;
-                }
-                // "missing apikey" and "wrong apikey" are the texts of APISIX.
-                (keys::holder_of(&key, all).ok_or_else(|| unauthorized("wrong apikey"))?, None)
-            }
-            None => {
-                let session = self.dashboard.session(request)?;
-                let holder = keys::holder_of_digest(&session.key_sha256, all);
+        // "missing apikey" and "wrong apikey" are the texts of APISIX.
+        let of_key =
+            |key: &str| keys::holder_of(key, all.clone()).ok_or_else(|| unauthorized("wrong apikey"));
+        let session = || self.dashboard.session(request);
+        let (holder, session) = match explicit_key(request).map_or_else(|| Err(session()), Ok) {
+            Ok(key) => (of_key(&key)?, None),
+            Err(Ok(session)) => {
+                let holder = keys::holder_of_digest(&session.key_sha256, all.clone());
                 (holder.ok_or_else(|| unauthorized("the key of the session was revoked"))?, Some(session))
+            }
+            Err(Err(refusal)) => {
+                let key = cookies(request.headers(), KEY_COOKIE).next().ok_or(refusal)?;
+                // A browser adds cookies to requests of any page, unlike the other forms of the key.
+                is_same_origin(request.headers())?;
+                (of_key(key)?, None)
             }
         };
         match holder.role {
@@ -218,20 +240,15 @@ fn unauthorized(description: &str) -> ApiRefusal {
     ApiRefusal::of(StatusCode::UNAUTHORIZED, body)
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum KeySource {
-    Explicit,
-    Cookie,
+/// The key that no browser adds by itself.
+fn explicit_key(request: &Request) -> Option<String> {
+    let in_query = || QueryArguments::of(request.uri()).get("api_key").map(str::to_owned);
+    header_key(request.headers()).map(str::to_owned).or_else(in_query)
 }
 
-fn presented_key(request: &Request) -> Option<(String, KeySource)> {
-    if let Some(key) = header_key(request.headers()) {
-        return Some((key.to_owned(), KeySource::Explicit));
-    }
-    if let Some(key) = QueryArguments::of(request.uri()).get("api_key") {
-        return Some((key.to_owned(), KeySource::Explicit));
-    }
-    cookie(request.headers(), "x_api_key").map(|key| (key, KeySource::Cookie))
+/// Whether a request has a key in any form.
+fn presents_key(request: &Request) -> bool {
+    explicit_key(request).is_some() || cookies(request.headers(), KEY_COOKIE).next().is_some()
 }
 
 /// The key in the header field.
@@ -239,10 +256,11 @@ pub(crate) fn header_key(headers: &HeaderMap) -> Option<&str> {
     headers.get(API_KEY).and_then(|value| value.to_str().ok())
 }
 
-fn cookie(headers: &HeaderMap, name: &str) -> Option<String> {
-    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let mut pairs = cookies.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.find(|(other, _)| *other == name).map(|(_, value)| value.to_owned())
+/// All values of a cookie: a browser sends one for each path and domain that has set it.
+fn cookies<'r>(headers: &'r HeaderMap, name: &str) -> impl Iterator<Item = &'r str> {
+    let lines = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.filter(move |(other, _)| *other == name).map(|(_, value)| value)
 }
 
 /// Refuses pages of other origins. A browser sends cookies, and connects to ports of its own host, on behalf

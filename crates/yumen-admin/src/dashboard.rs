@@ -9,15 +9,15 @@ use axum::extract::{Extension, Path, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use serde_json::json;
+use serde_json::{Value, json};
 use yumen_admin_ui::UiAsset;
 
-use crate::access::{SESSION_PATH, header_key, session_cookie, session_field};
+use crate::access::{SESSION_PATH, header_key, session_field};
 use crate::api::AdminState;
 use crate::keys::{self, KeyHolder};
 use crate::refusal::ApiRefusal;
 use crate::reply;
-use crate::sessions::DashboardSession;
+use crate::sessions::{DashboardSession, OpenedSession};
 
 /// The path of the pages.
 pub(crate) const ROOT: &str = "/ui";
@@ -131,7 +131,8 @@ async fn show(
         (None, true) => "key",
         (None, false) => "none",
     };
-    described(&holder, login, session.as_deref())
+    // Without the token, which only the page that logged in may have.
+    reply::json(StatusCode::OK, &described(&holder, login, session.as_deref()))
 }
 
 /// `POST /yumen/v1/session`: opens a session for the key in `X-API-KEY`.
@@ -151,20 +152,23 @@ async fn open(
     let key = key.ok_or_else(|| ApiRefusal::invalid("a session needs a key in X-API-KEY"))?;
     let failed = |error: std::io::Error| ApiRefusal::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string());
     // A second login replaces the first.
-    session_cookie(headers).iter().for_each(|id| dashboard.sessions.close(id));
+    dashboard.close_sessions(headers);
     let opened = dashboard.sessions.open(keys::sha256(key), Instant::now()).map_err(failed)?;
-    let mut response = described(&holder, "session", Some(&opened.session));
+    let OpenedSession { id, csrf_token, session } = opened;
+    let mut body = described(&holder, "session", Some(&session));
+    body["csrf_token"] = csrf_token.into();
+    let mut response = reply::json(StatusCode::OK, &body);
     // Behind a proxy that terminates TLS, the origin of the page has the scheme of the client's connection.
     let origin = headers.get(header::ORIGIN).map_or(&b""[..], HeaderValue::as_bytes);
     let is_secure = dashboard.is_tls() || origin.starts_with(b"https://");
-    let field = session_field(Some(&opened.id), is_secure, opened.session.expires_in.as_secs());
+    let field = session_field(Some(&id), is_secure, session.expires_in.as_secs());
     append_cookie(&mut response, &field);
     Ok(response)
 }
 
 /// `DELETE /yumen/v1/session`: logout.
 async fn close(State(state): State<AdminState>, headers: HeaderMap) -> Response {
-    session_cookie(&headers).iter().for_each(|id| state.access.dashboard.sessions.close(id));
+    state.access.dashboard.close_sessions(&headers);
     let mut response = StatusCode::NO_CONTENT.into_response();
     for is_secure in [false, true] {
         append_cookie(&mut response, &session_field(None, is_secure, 0));
@@ -177,14 +181,12 @@ fn append_cookie(response: &mut Response, field: &str) {
     response.headers_mut().append(header::SET_COOKIE, value);
 }
 
-fn described(holder: &KeyHolder, login: &str, session: Option<&DashboardSession>) -> Response {
-    let body = json!({
+fn described(holder: &KeyHolder, login: &str, session: Option<&DashboardSession>) -> Value {
+    json!({
         "name": holder.name,
         "role": holder.role,
         "login": login,
-        "csrf_token": session.map(|session| &session.csrf_token),
         "expires_in_s": session.map(|session| session.expires_in.as_secs()),
         "version": env!("CARGO_PKG_VERSION"),
-    });
-    reply::json(StatusCode::OK, &body)
+    })
 }

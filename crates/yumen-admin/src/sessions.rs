@@ -8,6 +8,8 @@ use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+
 use crate::keys;
 
 /// Time without a request after which a session ends.
@@ -16,6 +18,8 @@ const IDLE_MAX: Duration = Duration::from_secs(2 * 3600);
 const AGE_MAX: Duration = Duration::from_secs(12 * 3600);
 /// Sessions at once; a further login ends the session that was idle longest.
 const SESSIONS_MAX: usize = 256;
+/// Sessions of one key at once, so that the logins of one holder never end the sessions of all others.
+const SESSIONS_OF_KEY_MAX: usize = 16;
 /// 256 bits: guessing is out of the question.
 const TOKEN_BYTES: usize = 32;
 
@@ -48,16 +52,25 @@ impl StoredSession {
 pub(crate) struct DashboardSession {
     /// Digest of the key that opened it.
     pub(crate) key_sha256: String,
-    /// The value of the header field that writes must carry.
-    pub(crate) csrf_token: String,
     /// Time until a new login is needed.
     pub(crate) expires_in: Duration,
 }
 
-/// A new session and its cookie.
+/// Why a cookie and a token open nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SessionMismatch {
+    /// No such session, or it is over.
+    Over,
+    /// The session has another token.
+    Token,
+}
+
+/// A new session, its cookie and its token.
 pub(crate) struct OpenedSession {
     /// The value of the cookie.
     pub(crate) id: String,
+    /// The value of the header field that every request must carry.
+    pub(crate) csrf_token: String,
     pub(crate) session: DashboardSession,
 }
 
@@ -67,32 +80,37 @@ impl SessionTable {
         let (id, csrf_token) = (keys::random_hex::<TOKEN_BYTES>()?, keys::random_hex::<TOKEN_BYTES>()?);
         let mut table = self.lock();
         table.retain(|_, session| !session.is_over(now));
-        if table.len() >= SESSIONS_MAX {
-            let oldest = table.iter().min_by_key(|(_, session)| session.used).map(|(id, _)| id.clone());
-            oldest.and_then(|id| table.remove(&id));
+        let is_own = |session: &StoredSession| session.key_sha256 == key_sha256;
+        if table.values().filter(|session| is_own(session)).count() >= SESSIONS_OF_KEY_MAX {
+            end_idlest(&mut table, is_own);
+        } else if table.len() >= SESSIONS_MAX {
+            end_idlest(&mut table, |_| true);
         }
-        let session = DashboardSession {
-            key_sha256: key_sha256.clone(),
-            csrf_token: csrf_token.clone(),
-            expires_in: AGE_MAX,
-        };
-        table.insert(keys::sha256(&id), StoredSession { key_sha256, csrf_token, begun: now, used: now });
-        Ok(OpenedSession { id, session })
+        let session = DashboardSession { key_sha256: key_sha256.clone(), expires_in: AGE_MAX };
+        let stored = StoredSession { key_sha256, csrf_token: csrf_token.clone(), begun: now, used: now };
+        table.insert(keys::sha256(&id), stored);
+        Ok(OpenedSession { id, csrf_token, session })
     }
 
-    /// The session of a cookie, and counts as its use.
-    pub(crate) fn find(&self, id: &str, now: Instant) -> Option<DashboardSession> {
+    /// The session of a cookie and a token, and counts as its use.
+    pub(crate) fn find(
+        &self,
+        id: &str,
+        csrf_token: &[u8],
+        now: Instant,
+    ) -> Result<DashboardSession, SessionMismatch> {
         let digest = keys::sha256(id);
         let mut table = self.lock();
-        let session = table.get_mut(&digest)?;
+        let session = table.get_mut(&digest).ok_or(SessionMismatch::Over)?;
         if session.is_over(now) {
             table.remove(&digest);
-            return None;
+            return Err(SessionMismatch::Over);
         }
+        verify_slices_are_equal(csrf_token, session.csrf_token.as_bytes())
+            .map_err(|_| SessionMismatch::Token)?;
         session.used = now;
-        Some(DashboardSession {
+        Ok(DashboardSession {
             key_sha256: session.key_sha256.clone(),
-            csrf_token: session.csrf_token.clone(),
             expires_in: AGE_MAX.saturating_sub(now.duration_since(session.begun)),
         })
     }
@@ -107,38 +125,75 @@ impl SessionTable {
     }
 }
 
+/// Ends the session that was idle longest, of those that `is_eligible` names.
+fn end_idlest(table: &mut HashMap<String, StoredSession>, is_eligible: impl Fn(&StoredSession) -> bool) {
+    let eligible = table.iter().filter(|(_, session)| is_eligible(session));
+    let idlest = eligible.min_by_key(|(_, session)| session.used).map(|(id, _)| id.clone());
+    idlest.and_then(|id| table.remove(&id));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const STEP: Duration = Duration::from_secs(1);
 
+    fn is_open(table: &SessionTable, opened: &OpenedSession, now: Instant) -> bool {
+        table.find(&opened.id, opened.csrf_token.as_bytes(), now).is_ok()
+    }
+
     #[test]
     fn session_ends_by_logout_by_idleness_and_by_age() {
         let (table, begun) = (SessionTable::default(), Instant::now());
-        let open = |key: &str| table.open(key.to_owned(), begun).unwrap().id;
+        let open = |key: &str| table.open(key.to_owned(), begun).unwrap();
         let (closed, idle, busy) = (open("a"), open("b"), open("c"));
-        table.close(&closed);
-        assert!(table.find(&closed, begun).is_none() && table.find("", begun).is_none());
+        table.close(&closed.id);
+        assert!(!is_open(&table, &closed, begun) && table.find("", b"", begun).is_err());
         for hours in 1..=12 {
             let now = begun + Duration::from_secs(3600 * hours);
-            assert_eq!(table.find(&busy, now).unwrap().key_sha256, "c");
+            let found = table.find(&busy.id, busy.csrf_token.as_bytes(), now).ok();
+            assert_eq!(found.unwrap().key_sha256, "c");
         }
         let end = begun + AGE_MAX;
-        assert!(table.find(&idle, end).is_none() && table.find(&busy, end + STEP).is_none());
+        assert!(!is_open(&table, &idle, end) && !is_open(&table, &busy, end + STEP));
+    }
+
+    #[test]
+    fn cookie_without_its_token_opens_nothing_and_does_not_count_as_use() {
+        let (table, begun) = (SessionTable::default(), Instant::now());
+        let (one, other) = (table.open("a".into(), begun).unwrap(), table.open("a".into(), begun).unwrap());
+        let late = begun + IDLE_MAX;
+        for token in ["", "0000", other.csrf_token.as_str(), one.id.as_str()] {
+            let found = table.find(&one.id, token.as_bytes(), late).err();
+            assert_eq!(found, Some(SessionMismatch::Token), "{token}");
+        }
+        assert!(!is_open(&table, &one, late + STEP));
     }
 
     #[test]
     fn table_replaces_the_session_that_was_idle_longest() {
         let (table, begun) = (SessionTable::default(), Instant::now());
-        let open = |at: u32| table.open(String::new(), begun + STEP * at).unwrap().id;
+        let open = |at: u32| table.open(at.to_string(), begun + STEP * at).unwrap();
         let (first, second) = (open(0), open(0));
-        assert!(table.find(&first, begun + STEP).is_some());
+        assert!(is_open(&table, &first, begun + STEP));
         for at in 2..=SESSIONS_MAX as u32 {
             open(at);
         }
         let now = begun + STEP * SESSIONS_MAX as u32;
-        assert!(table.find(&first, now).is_some() && table.find(&second, now).is_none());
+        assert!(is_open(&table, &first, now) && !is_open(&table, &second, now));
         assert_eq!(table.lock().len(), SESSIONS_MAX);
+    }
+
+    #[test]
+    fn logins_with_one_key_end_sessions_of_that_key_alone() {
+        let (table, begun) = (SessionTable::default(), Instant::now());
+        let open = |key: &str, at: u32| table.open(key.to_owned(), begun + STEP * at).unwrap();
+        let (other, first) = (open("other", 0), open("own", 1));
+        for at in 2..=SESSIONS_MAX as u32 {
+            open("own", at);
+        }
+        let now = begun + STEP * SESSIONS_MAX as u32;
+        assert!(is_open(&table, &other, now) && !is_open(&table, &first, now));
+        assert_eq!(table.lock().len(), SESSIONS_OF_KEY_MAX + 1);
     }
 }

@@ -60,7 +60,7 @@ pub use defect::{ResourceDefect, defects, is_within, mark, take_defects};
 pub use inline::{SPLITS_TRAFFIC, native_upstream_ids, upstreams_in, upstreams_in_split};
 pub use kind::{
     AdminApiShape, DeletionRefusal, IdRule, Kind, KindDescriptor, KindNames, KindReferences, OptionalVerbs,
-    PluginRole, ReferencePlace, ReferenceRule, ReferenceScan, TrafficClass, is_plain_id,
+    PluginRole, ReferencePlace, ReferenceRule, ReferenceScan, TrafficClass, is_dot_segment, is_plain_id,
 };
 pub use listener::{ListenerProtocolSpec, ListenerSpec};
 pub use nodes::{UpstreamNode, UpstreamNodes};

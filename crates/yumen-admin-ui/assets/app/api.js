@@ -2,9 +2,10 @@
 
 import { signal } from "./core.js";
 import { leaveGuard } from "./router.js";
+import { store, stored } from "./settings.js";
 
 /**
- * @typedef {{ name: string, role: "admin" | "viewer", login: "session" | "key" | "none", csrf_token: string | null,
+ * @typedef {{ name: string, role: "admin" | "viewer", login: "session" | "key" | "none",
  *   expires_in_s: number | null, version: string }} Session
  */
 
@@ -13,6 +14,38 @@ export const session = signal(/** @type {Session | null | undefined} */ (undefin
 
 /** Whether the gateway answered the last request. */
 export const isReachable = signal(true);
+
+/** The last client: its page goes when another one takes its place. */
+export const holder = { id: "", forget: () => {} };
+
+/** Storage belongs to an origin with its port, unlike the cookie, which every port of the host receives. */
+const TOKEN = "csrf";
+let token = stored(TOKEN) ?? "";
+
+/** @param {string} value */
+function keepToken(value) {
+  token = value;
+  store(TOKEN, value);
+}
+
+// Another tab has logged in or out, and the browser has one cookie for both.
+addEventListener("storage", (event) => {
+  const value = event.key === `yumen.${TOKEN}` ? (event.newValue ?? "") : token;
+  if (value === token) return;
+  token = value;
+  void readSession().catch(() => {});
+});
+
+/** @param {Session} next */
+function admit(next) {
+  const id = `${next.role}/${next.name}`;
+  if (holder.id && holder.id !== id) {
+    leaveGuard.ask = null;
+    holder.forget();
+  }
+  holder.id = id;
+  session.value = next;
+}
 
 export class ApiError extends Error {
   /**
@@ -40,7 +73,7 @@ export class ApiError extends Error {
 export async function call(path, options = {}) {
   const { method = "GET", body, text, headers = {}, signal: abort } = options;
   const fields = new Headers(headers);
-  if (method !== "GET" && session.value?.csrf_token) fields.set("X-Yumen-Csrf", session.value.csrf_token);
+  if (token) fields.set("X-Yumen-Csrf", token);
   const content = text ?? (body === undefined ? undefined : JSON.stringify(body));
   if (content !== undefined) fields.set("Content-Type", "application/json");
   let response;
@@ -62,7 +95,8 @@ export async function call(path, options = {}) {
   isReachable.value = true;
   const raw = await response.text();
   const data = parsed(raw);
-  if (response.status === 401 && path !== SESSION && !/role viewer/.test(raw)) session.value = null;
+  const isOver = response.status === 401 ? !/role viewer/.test(raw) : response.status === 403 && /X-Yumen-Csrf/.test(raw);
+  if (isOver && path !== SESSION) session.value = null;
   if (!response.ok) throw new ApiError(response.status, messageOf(data, raw, response.status), data);
   return { status: response.status, data, headers: response.headers };
 }
@@ -75,7 +109,7 @@ const SESSION = "/yumen/v1/session";
 /** Reads the holder of the session. */
 export async function readSession() {
   try {
-    session.value = await get(SESSION);
+    admit(await get(SESSION));
   } catch (error) {
     if (error instanceof ApiError && error.status !== 0) session.value = null;
     else throw error;
@@ -84,7 +118,9 @@ export async function readSession() {
 
 /** @param {string} key */
 export async function login(key) {
-  session.value = (await call(SESSION, { method: "POST", headers: { "X-API-KEY": key } })).data;
+  const { csrf_token, ...next } = (await call(SESSION, { method: "POST", headers: { "X-API-KEY": key } })).data;
+  keepToken(csrf_token);
+  admit(next);
 }
 
 export async function logout() {
@@ -92,6 +128,7 @@ export async function logout() {
     await call(SESSION, { method: "DELETE" });
   } finally {
     // Nothing stays of the page.
+    keepToken("");
     leaveGuard.ask = null;
     session.value = null;
   }
@@ -123,8 +160,12 @@ function messageOf(data, raw, status) {
 
 /** @param {string} kind @param {string} id */
 export function objectPath(kind, id) {
-  // Credentials and secrets have ids of several segments; a slash within an id of Kubernetes is encoded.
-  const segments = kind === "credentials" || kind === "secrets" ? id.split("/") : [id];
+  // Credentials and secrets have ids of several segments; a slash within an id of Kubernetes, which has a `!`, is encoded.
+  const parts = id.split("/");
+  const isWhole = kind === "credentials" ? parts.length === 3 && parts[1] === "credentials" : kind === "secrets" ? parts.length === 2 : parts.length === 1 || id.includes("!");
+  // A browser removes the segments `.` and `..` from a URL, and the node ignores empty ones: the path would be another object's.
+  if (!isWhole || [kind, ...parts].some((part) => /^\.{0,2}$/.test(part))) throw new Error(`"${id}" is not an id of ${kind}`);
+  const segments = kind === "credentials" || kind === "secrets" ? parts : [id];
   const collection = kind === "credentials" ? "consumers" : kind;
   return `/apisix/admin/${collection}/${segments.map(encodeURIComponent).join("/")}`;
 }

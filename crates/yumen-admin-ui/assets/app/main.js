@@ -1,8 +1,10 @@
 // Starts the dashboard: language and session, then the page of the address.
 
 import { html, render, useEffect, useState } from "./core.js";
-import { session, readSession } from "./api.js";
+import { holder, session, readSession } from "./api.js";
 import { setLanguage, loadMore, t, language } from "./i18n.js";
+import { KINDS } from "./kinds.js";
+import { forgetObjects } from "./objects.js";
 import { leaveGuard, place } from "./router.js";
 import { Shell } from "./shell.js";
 import { Loading, Failure } from "./widgets.js";
@@ -28,6 +30,8 @@ function pageOf(path) {
   const [first, second, third] = path;
   if (!first) return { page: "overview", about: {} };
   if (OWN_PAGES.includes(first)) return { page: first, about: { id: second } };
+  // The list refuses a kind that it does not know, such as `constructor`.
+  if (!Object.hasOwn(KINDS, first)) return { page: "list", about: { kind: first } };
   if (second === undefined) return { page: first === "upstreams" ? "upstreams" : "list", about: { kind: first } };
   if (second === "new") return { page: "edit", about: { kind: first, id: null } };
   return { page: third === "edit" ? "edit" : "object", about: { kind: first, id: second } };
@@ -67,11 +71,12 @@ function App() {
   const login = isOver && html`<${Lazy} page="login" about=${{}} />`;
   if (isOver && !leaveGuard.ask) return login;
   const { page, about } = pageOf(place.value.path);
-  return html`<div hidden=${isOver}><${Shell} page=${page} about=${about}><${Lazy} page=${page} about=${about} /><//></div>${login}`;
+  return html`<div key=${holder.id} hidden=${isOver}><${Shell} page=${page} about=${about}><${Lazy} page=${page} about=${about} /><//></div>${login}`;
 }
 
 async function start() {
   const root = /** @type {HTMLElement} */ (document.getElementById("app"));
+  holder.forget = forgetObjects;
   await setLanguage();
   render(html`<${App} />`, root);
   try {

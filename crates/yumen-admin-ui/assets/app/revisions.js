@@ -1,6 +1,6 @@
 // Revisions of the configuration: list, changes, rollback.
 
-import { html, useEffect, useState } from "./core.js";
+import { html, useEffect, useRef, useState } from "./core.js";
 import { call, get, mayWrite, reasonField } from "./api.js";
 import { t, number, time, ago } from "./i18n.js";
 import { href } from "./router.js";
@@ -68,11 +68,13 @@ export function Rollback({ revision, close, done }) {
   const [reason, setReason] = useState("");
   const [diff, setDiff] = useState(/** @type {any} */ (null));
   const [error, setError] = useState(/** @type {any} */ (null));
-  useEffect(() => void get(`/yumen/v1/diff?from=${node.value?.revision ?? 0}&to=${revision}`).then(setDiff, setError), [revision]);
+  // Changes after those on display are refused.
+  const from = useRef(node.value?.revision ?? 0).current;
+  useEffect(() => void get(`/yumen/v1/diff?from=${from}&to=${revision}`).then(setDiff, setError), [revision]);
   const needsConfirmation = error?.status === 409 && error.body?.needs_confirmation;
   const run = async () => {
     try {
-      const { data } = await call(`/yumen/v1/revisions/${revision}/rollback?wait=applied${needsConfirmation ? "&confirm=true" : ""}`, { method: "POST", headers: reasonField(reason) });
+      const { data } = await call(`/yumen/v1/revisions/${revision}/rollback?wait=applied${from ? `&expected_revision=${from}` : ""}${needsConfirmation ? "&confirm=true" : ""}`, { method: "POST", headers: reasonField(reason) });
       notify(t("history.restored", { revision, changed: data.changed }), data.expired.length ? "warn" : "good");
       done();
     } catch (failed) {

@@ -1,4 +1,4 @@
-// Preferences of this browser: language and colour scheme. Nothing secret is stored.
+// What this browser keeps: language, colour scheme, and the token of the session, which is of no use without its cookie.
 
 import { signal } from "./core.js";
 

@@ -136,7 +136,7 @@ function useKeyboard(help) {
         document.getElementById("search")?.focus();
       } else if (event.key === "?") {
         help();
-      } else if (event.key === "n" && place.value.path.length === 1 && KINDS[place.value.path[0] ?? ""] && session.value?.role === "admin") {
+      } else if (event.key === "n" && place.value.path.length === 1 && Object.hasOwn(KINDS, place.value.path[0] ?? "") && session.value?.role === "admin") {
         go(href([place.value.path[0] ?? "", "new"]));
       }
     };

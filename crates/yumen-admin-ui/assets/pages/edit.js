@@ -16,7 +16,7 @@ import { Dialog, Failure, Heading, Loading, notify } from "../app/widgets.js";
 
 /** @param {{ kind: string, id: string | null }} props */
 export function Page({ kind, id }) {
-  const view = KINDS[kind];
+  const view = Object.hasOwn(KINDS, kind) ? KINDS[kind] : undefined;
   const [schema, setSchema] = useState(/** @type {any} */ (null));
   const [stored, setStored] = useState(/** @type {StoredText | null} */ (null));
   const [error, setError] = useState(/** @type {any} */ (null));
@@ -25,13 +25,16 @@ export function Page({ kind, id }) {
     pluginUse.isStream = kind === "stream_routes";
     schemaOf(kind, id).then(setSchema, setError);
     if (id === null) setStored({ text: pretty(view?.start ?? {}), modified: null, value: null });
-    else get(objectPath(kind, id)).then((one) => setStored({ text: pretty(clean(one.value)), modified: one.modifiedIndex, value: clean(one.value) }), setError);
+    else load(kind, id).then((one) => setStored({ text: pretty(clean(one.value)), modified: one.modifiedIndex, value: clean(one.value) }), setError);
   }, [kind, id]);
   if (!view) return html`<${Failure} error=${new Error(t("app.no_page"))} />`;
   if (error) return html`<${Failure} error=${error} />`;
   if (!schema || !stored) return html`<${Loading} />`;
   return html`<${Editor} kind=${kind} id=${id} view=${view} schema=${schema} stored=${stored} />`;
 }
+
+/** @param {string} kind @param {string} id */
+const load = async (kind, id) => get(objectPath(kind, id));
 
 /** The schema of a kind; that of a plugin's metadata depends on the plugin. @param {string} kind @param {string | null} id */
 function schemaOf(kind, id) {
@@ -170,7 +173,7 @@ function Review({ kind, id, newId, view, text, stored, close }) {
 }
 
 /** @param {any} change */
-function save({ kind, id, own, view, text, value, stored, reason }) {
+async function save({ kind, id, own, view, text, value, stored, reason }) {
   const headers = reasonField(reason);
   if (id !== null) headers["If-Match"] = `"${stored.modified}"`;
   else if (own) headers["If-None-Match"] = "*";

@@ -12,14 +12,19 @@ import { Heading, Badge, Labels, Spark, Failure, Loading, ObjectLink, counted } 
 
 /** @param {{ kind: string }} props */
 export function Page({ kind }) {
-  const view = KINDS[kind];
+  const view = Object.hasOwn(KINDS, kind) ? KINDS[kind] : undefined;
+  if (!view) return html`<${Failure} error=${new Error(t("app.no_page"))} />`;
+  return html`<${List} kind=${kind} view=${view} />`;
+}
+
+/** @param {{ kind: string, view: import("../app/kinds.js").KindView }} props */
+function List({ kind, view }) {
   const table = useObjects(kind);
   const [query, setSearch] = useState(place.value.query.get("q") ?? "");
   useEffect(() => setSearch(place.value.query.get("q") ?? ""), [place.value]);
   const facts = useFacts(kind);
   const rates = kind === "routes" ? useRows("routes") : null;
   const rows = useMemo(() => found(table?.list ?? [], query), [table, query]);
-  if (!view) return html`<${Failure} error=${new Error(t("app.no_page"))} />`;
   const total = table?.list.length ?? 0;
   const search = (/** @type {any} */ event) => setQuery({ q: event.currentTarget.value });
   const canCreate = mayWrite();

@@ -17,7 +17,7 @@ import { Heading, Panel, Grid, Badge, Labels, Loaded, ObjectLink, Json, Copy, Di
 
 /** @param {{ kind: string, id: string }} props */
 export function Page({ kind, id }) {
-  const of = useLoad(() => get(objectPath(kind, id)), [kind, id]);
+  const of = useLoad(async () => get(objectPath(kind, id)), [kind, id]);
   const [isDeleting, setDeleting] = useState(false);
   const name = kind === "credentials" ? `consumers/${id}` : `${kind}/${id}`;
   const origin = of.data && originOf(of.data.value);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::http::StatusCode;
 use serde_json::{Map, Value, json};
 use yumen_config::Kind;
-use yumen_config::resource::{IdRule, KindDescriptor, is_plain_id};
+use yumen_config::resource::{IdRule, KindDescriptor, is_dot_segment, is_plain_id};
 use yumen_store::{ResourceKey, StoreEntry, StoreState};
 
 use super::indexes::{self, ItemIndexes};
@@ -239,6 +239,9 @@ fn item(
 ) -> Result<DocumentItem, String> {
     let Value::Object(members) = value else { return Err("an item must be an object".into()) };
     let (kind, id) = id_of(section, position, value)?;
+    if id.split('/').any(is_dot_segment) {
+        return Err(format!("invalid id \"{id}\": no part of an id is . or .."));
+    }
     if kind.descriptor().id == IdRule::PluginName {
         validate::plugin_name(state, &id)?;
     }

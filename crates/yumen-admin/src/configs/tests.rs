@@ -258,6 +258,11 @@ async fn a_refused_document_changes_nothing_and_says_where() {
         (json!({ "plugin_metadata": [{ "id": "nope" }] }), "invalid plugin name", ("nope", 0)),
         (json!({ "plugin_metadata": [{}] }), "missing plugin name", ("", 0)),
         (json!({ "secrets": [{ "id": "1" }] }), "invalid secret id: 1", ("1", 0)),
+        (
+            json!({ "routes": [{ "id": "..", "uri": "/" }] }),
+            "invalid id \"..\": no part of an id is . or ..",
+            ("..", 0),
+        ),
         (json!({ "global_rules": [{ "plugins": {} }] }), id_required, ("", 0)),
         (json!({ "plugin_configs": [{ "plugins": {} }] }), id_required, ("", 0)),
         (json!({ "consumer_groups": [{ "plugins": {} }] }), id_required, ("", 0)),

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 use yumen_config::Kind;
-use yumen_config::resource::{IdRule, is_plain_id};
+use yumen_config::resource::{IdRule, is_dot_segment, is_plain_id};
 use yumen_store::ResourceKey;
 
 use super::target::CrudTarget;
@@ -143,6 +143,11 @@ fn named_by_username(
     if target.id.as_deref().is_some_and(|id| id != name) {
         return Err(ApiRefusal::invalid("wrong username"));
     }
+    if is_dot_segment(name) {
+        return Err(ApiRefusal::invalid(format!(
+            "invalid configuration: property \"username\" validation failed: \"{name}\" must be neither . nor .."
+        )));
+    }
     Ok(ValidatedObject { key: Some(ResourceKey::new(target.kind, name)), object })
 }
 
@@ -189,6 +194,9 @@ fn check_times(object: &Map<String, Value>) -> Result<(), ApiRefusal> {
 fn check_id(id: &str) -> Result<(), ApiRefusal> {
     match is_plain_id(id) {
         true => Ok(()),
+        false if is_dot_segment(id) => Err(ApiRefusal::invalid(format!(
+            "invalid configuration: property \"id\" validation failed: \"{id}\" must be neither . nor .."
+        ))),
         false => Err(ApiRefusal::invalid(format!(
             "invalid configuration: property \"id\" validation failed: \"{id}\" must be 1 to 64 of a-z A-Z 0-9 - _ ."
         ))),

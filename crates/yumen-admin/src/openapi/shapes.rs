@@ -24,6 +24,7 @@ pub(super) fn shapes() -> Map<String, Value> {
         ("transaction", transaction()),
         ("written", written()),
         ("plan", plan()),
+        ("opened_session", opened_session()),
         ("session", session()),
         ("live", live()),
         ("objects", objects()),
@@ -56,16 +57,25 @@ fn anything() -> Value {
 fn session() -> Value {
     let login = json!({ "type": "string", "enum": ["session", "key", "none"] });
     object(
-        &["name", "role", "login", "csrf_token", "expires_in_s", "version"],
+        &["name", "role", "login", "expires_in_s", "version"],
         json!({
             "name": text(),
             "role": { "type": "string", "enum": ["admin", "viewer"] },
             "login": login,
-            "csrf_token": { "type": ["string", "null"] },
             "expires_in_s": { "type": ["integer", "null"] },
             "version": text(),
         }),
     )
+}
+
+/// The token of a new session, which no other response contains.
+fn opened_session() -> Value {
+    let mut shape = session();
+    shape["properties"]["csrf_token"] = text();
+    if let Some(required) = shape["required"].as_array_mut() {
+        required.push("csrf_token".into());
+    }
+    shape
 }
 
 /// Rows are absent unless requested; sums are `null` before the first reading.

@@ -172,6 +172,7 @@ fn extension_endpoints() -> Vec<ApiEndpoint> {
     const WRITTEN: ApiArgument = argument("format", ArgumentForm::OneOf(&["yaml", "json"]));
     const FORMAT: ApiArgument = argument("format", ArgumentForm::OneOf(&["json", "text"]));
     const BULK: &[ApiArgument] = &[CONFIRM, WAIT, NODES, TIMEOUT];
+    const ROLLBACK: &[ApiArgument] = &[CONFIRM, number("expected_revision"), WAIT, NODES, TIMEOUT];
     let at = |method, path: &str, summary: &str, takes, gives, query| ApiEndpoint {
         takes,
         gives: vec![(200, gives)],
@@ -186,7 +187,13 @@ fn extension_endpoints() -> Vec<ApiEndpoint> {
     vec![
         get("/revisions", "List revisions, the newest first", shape("revisions"), HISTORY),
         get(one, "Changes of one revision", shape("revision"), &[]),
-        post(rollback, "Write the content of an old revision", ApiPayload::Nothing, shape("restored"), BULK),
+        post(
+            rollback,
+            "Write the content of an old revision",
+            ApiPayload::Nothing,
+            shape("restored"),
+            ROLLBACK,
+        ),
         get("/diff", "Difference between two revisions", shape("difference"), SPAN),
         get("/applied", "The applied revision", shape("applied"), &[]),
         get("/cluster", "The nodes that share the store, and their progress", shape("cluster"), &[]),
@@ -249,9 +256,9 @@ fn dashboard_endpoints() -> Vec<ApiEndpoint> {
         at(
             "post",
             "/session",
-            "Open a session: a cookie that stands for the key",
+            "Open a session: a cookie and a token that stand for the key together",
             200,
-            shape("session"),
+            shape("opened_session"),
             &[],
         ),
         at("delete", "/session", "End the session", 204, ApiPayload::Nothing, &[]),

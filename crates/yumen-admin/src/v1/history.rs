@@ -15,7 +15,7 @@ use yumen_store::{
 };
 
 use super::arguments::{ArgumentNames, NoArguments, PathParams, StrictQuery, StrictWriteQuery};
-use super::transaction::{ConfirmQuery, key_of};
+use super::transaction::key_of;
 use super::{V1State, difference, plan};
 use crate::crud::references;
 use crate::refusal::ApiRefusal;
@@ -251,11 +251,41 @@ fn consumer_of(key: &ResourceKey) -> Option<ResourceKey> {
     Some(ResourceKey::new(Kind::Consumers, username))
 }
 
+/// Conditions of a rollback.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct RollbackQuery {
+    /// Whether a large change is confirmed.
+    #[serde(default)]
+    confirm: bool,
+    /// The revision that the store must have.
+    expected_revision: Option<u64>,
+}
+
+impl ArgumentNames for RollbackQuery {
+    const NAMES: &'static [&'static str] = &["confirm", "expected_revision"];
+}
+
+impl RollbackQuery {
+    /// Refuses to undo changes that the client has not seen.
+    fn check_revision(&self, stands: Revision) -> Result<(), ApiRefusal> {
+        match self.expected_revision.filter(|expected| *expected != stands.0) {
+            None => Ok(()),
+            Some(expected) => {
+                let message = format!(
+                    "the store is at revision {}, not {expected}: compare the revisions again",
+                    stands.0
+                );
+                Err(ApiRefusal::new(StatusCode::CONFLICT, message))
+            }
+        }
+    }
+}
+
 /// `POST /yumen/v1/revisions/{R}/rollback`: a new revision with the content of an old one.
 pub(super) async fn rollback(
     State(state): State<V1State>,
     PathParams(revision): PathParams<u64>,
-    StrictWriteQuery(confirmation): StrictWriteQuery<ConfirmQuery>,
+    StrictWriteQuery(query): StrictWriteQuery<RollbackQuery>,
     by: Option<Extension<Authorship>>,
 ) -> Result<Response, ApiRefusal> {
     check_reached(&*state.admin.store, revision)?;
@@ -268,7 +298,8 @@ pub(super) async fn rollback(
         }
     })
     .await?;
-    if !confirmation.confirm {
+    query.check_revision(state.admin.store.state().revision)?;
+    if !query.confirm {
         // The plan compiles two states, so it runs outside of the writer and of the runtime.
         let (state, past) = (state.clone(), past.clone());
         let guard = move || {
@@ -283,6 +314,8 @@ pub(super) async fn rollback(
     by.reason.get_or_insert_with(|| format!("rollback to revision {revision}"));
     let deciding = state.clone();
     let decide = move |draft: &mut Draft| -> Result<(usize, Vec<ResourceKey>), ApiRefusal> {
+        // Compared within the writer, so no other write intervenes.
+        query.check_revision(draft.state().revision)?;
         let RollbackChanges { mut changes, expired } =
             // Computed again on the state of the writer; the one above only served the confirmation.
             RollbackChanges::new(draft.state(), &past, draft.now_ms());

@@ -233,6 +233,13 @@ async fn a_rollback_is_a_new_revision_with_the_old_content() {
     assert!(state.get(Kind::Routes, "2").is_none());
     let (_, body, _) = fixture.ask("GET", "/yumen/v1/revisions/4").await;
     assert_eq!(body["reason"], "rollback to revision 1");
+    // Another client has written since the client compared the revisions.
+    let stale = "/yumen/v1/revisions/1/rollback?expected_revision=1";
+    let (status, body, _) = fixture.ask("POST", stale).await;
+    assert!(status == 409 && body["error_msg"].as_str().unwrap().contains(", not 1: "), "{body}");
+    let newest = fixture.store.state().revision.0;
+    let current = format!("/yumen/v1/revisions/1/rollback?expected_revision={newest}");
+    assert_eq!(fixture.ask("POST", &current).await.0, 200);
     // nothing differs, so no revision is written
     let (_, body, _) = fixture.ask("POST", "/yumen/v1/revisions/1/rollback").await;
     assert_eq!(body, json!({ "revision": 4, "restored": 1, "changed": 0, "expired": [] }));
@@ -304,7 +311,7 @@ async fn bulk_writes_refuse_unknown_fields() {
     let fixture = Fixture::new();
     fixture.put(Kind::Routes, "1", json!({ "uri": "/a" })).await;
     for target in ["/yumen/v1/apply", "/yumen/v1/import", "/yumen/v1/revisions/1/rollback"] {
-        for query in ["?confrim=true", "?wiat=applied", "?ttl=5", "?confirm=true&expected_revision=1"] {
+        for query in ["?confrim=true", "?wiat=applied", "?ttl=5", "?confirm=true&revision=1"] {
             let (status, body, _) = fixture.send("POST", &format!("{target}{query}"), "{}").await;
             let message = body["error_msg"].as_str().unwrap();
             assert!(

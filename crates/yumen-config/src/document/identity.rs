@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::resource::{IdRule, Kind, ResourceDefect};
+use crate::resource::{IdRule, Kind, ResourceDefect, is_dot_segment};
 
 /// Result of reading the id of an item.
 pub(super) enum ItemIdentity {
@@ -53,8 +53,12 @@ fn identify(kind: Kind, members: &mut Map<String, Value>) -> Result<Option<(Kind
     };
     match kind.descriptor().id.admits(&id) {
         true => Ok(Some((kind, id))),
-        false => Err(ResourceDefect::new("id", format!("\"{id}\" is not a valid id"))
-            .hint("1 to 64 of a-z A-Z 0-9 - _ . are allowed")),
+        false => Err(ResourceDefect::new("id", format!("\"{id}\" is not a valid id")).hint(
+            match id.split('/').any(is_dot_segment) {
+                true => "clients remove the parts . and .. from a URL: rename it",
+                false => "1 to 64 of a-z A-Z 0-9 - _ . are allowed",
+            },
+        )),
     }
 }
 

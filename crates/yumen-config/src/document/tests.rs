@@ -380,13 +380,15 @@ fn an_item_with_an_id_that_is_none_or_another_s_is_there_and_is_broken() {
 
 #[test]
 fn submitted_items_need_ids() {
-    let (resources, problems) = parse_literally("routes:\n- 5\n- uri: /a\n- id: a/b\n- id: 1\n- id: 1\n");
+    let (resources, problems) =
+        parse_literally("routes:\n- 5\n- uri: /a\n- id: a/b\n- id: ..\n- id: 1\n- id: 1\n");
     assert_eq!(resources, [Resource::new(Kind::Routes, "1", &json!({ "id": 1 }))]);
     let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
     let expected = [
         "error: routes[0]: an item must be an object",
         "error: routes[1] at id: property \"id\" is required\n  hint: every item of a document needs its own id",
         "error: routes[2] at id: \"a/b\" is not a valid id\n  hint: 1 to 64 of a-z A-Z 0-9 - _ . are allowed",
+        "error: routes[3] at id: \"..\" is not a valid id\n  hint: clients remove the parts . and .. from a URL: rename it",
         "error: routes/1 at id: duplicate id: the first object is used",
     ];
     assert_eq!(problems, expected);

@@ -102,7 +102,7 @@ impl IdRule {
         match self {
             IdRule::Name | IdRule::PluginName => is_plain_id(id),
             // A slash separates the parts of ids and store keys.
-            IdRule::Username => (1..=256).contains(&id.len()) && !id.contains('/'),
+            IdRule::Username => (1..=256).contains(&id.len()) && !id.contains('/') && !is_dot_segment(id),
             IdRule::WithinParent => {
                 // Without the separator, both parts are empty and neither is valid.
                 let (owner, id) = id.split_once("/credentials/").unwrap_or(("", ""));
@@ -118,7 +118,13 @@ impl IdRule {
 /// Whether `id` can be the last or only part of an id.
 pub fn is_plain_id(id: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    (1..=64).contains(&id.len()) && id.bytes().all(is_allowed)
+    (1..=64).contains(&id.len()) && id.bytes().all(is_allowed) && !is_dot_segment(id)
+}
+
+/// Whether `id` is `.` or `..`. Clients remove these segments from a URL (RFC 3986 §5.2.4), so a request for the object
+/// would reach its parent: a deletion of the credential `..` would delete the consumer.
+pub fn is_dot_segment(id: &str) -> bool {
+    matches!(id, "." | "..")
 }
 
 /// The verbs that not every kind has.

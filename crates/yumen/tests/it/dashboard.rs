@@ -79,15 +79,15 @@ fn login_exchanges_a_key_for_a_cookie_that_no_script_reads() {
         (Some("no-store"), None)
     );
     let browser = BrowserSession::login(&gateway, ADMIN);
-    let holder = browser.ask("GET /yumen/v1/session", "", "").json();
+    let holder = browser.ask_as_page("GET /yumen/v1/session", "").json();
     assert_eq!(
-        (&holder["name"], &holder["login"], &holder["csrf_token"]),
-        (&json!("ada"), &json!("session"), &json!(browser.token))
+        (&holder["name"], &holder["login"], holder.get("csrf_token")),
+        (&json!("ada"), &json!("session"), None)
     );
-    assert_eq!(browser.ask("GET /apisix/admin/routes", "", "").status, 200);
+    assert_eq!(browser.ask_as_page("GET /apisix/admin/routes", "").status, 200);
     let reply = browser.ask_as_page("DELETE /yumen/v1/session", "");
     assert!(reply.status == 204 && reply.field("set-cookie").unwrap().contains("Max-Age=0"));
-    assert_eq!(browser.ask("GET /apisix/admin/routes", "", "").status, 401);
+    assert_eq!(browser.ask_as_page("GET /apisix/admin/routes", "").status, 401);
 }
 
 #[test]
@@ -106,11 +106,15 @@ fn session_serves_no_page_of_another_site() {
         (put, &*format!("{token}Sec-Fetch-Site: same-site\r\n"), 403),
         (put, &*format!("{token}Sec-Fetch-Site: none\r\n"), 403),
         (put, &*format!("{token}Host: evil.example\r\n"), 403),
-        (get, "Sec-Fetch-Site: cross-site\r\n", 403),
-        (get, "Origin: http://evil.example\r\n", 403),
-        (get, "Host: evil.example:9180\r\n", 403),
-        (get, "Sec-Fetch-Site: none\r\n", 200),
-        (get, "Host: localhost\r\n", 200),
+        // An upstream on another port of the host receives the cookie, and can send it from anywhere.
+        (get, "", 403),
+        (get, "X-Yumen-Csrf: 0000\r\n", 403),
+        ("GET /yumen/v1/session", "", 403),
+        (get, &*format!("{token}Sec-Fetch-Site: cross-site\r\n"), 403),
+        (get, &*format!("{token}Origin: http://evil.example\r\n"), 403),
+        (get, &*format!("{token}Host: evil.example:9180\r\n"), 403),
+        (get, &*format!("{token}Sec-Fetch-Site: none\r\n"), 200),
+        (get, &*format!("{token}Host: localhost\r\n"), 200),
         (put, &*token, 201),
     ] {
         let reply = browser.ask(line, fields, &route("/x"));
@@ -133,6 +137,31 @@ fn session_serves_no_page_of_another_site() {
 }
 
 #[test]
+fn token_chooses_the_session_among_all_cookies() {
+    let gateway = gateway("");
+    let (admin, viewer) = (BrowserSession::login(&gateway, ADMIN), BrowserSession::login(&gateway, VIEWER));
+    let dead = "yumen_session=0; __Host-yumen_session=1";
+    let name_of = |cookies: &str, token: &str| {
+        let fields = format!("Cookie: {cookies}\r\nX-Yumen-Csrf: {token}\r\n");
+        let reply = ask(&gateway, "GET /yumen/v1/session", &fields, "");
+        (reply.status, reply.json()["name"].as_str().unwrap_or_default().to_owned())
+    };
+    let both = format!("{dead}; {}; {}", viewer.cookie, admin.cookie);
+    assert_eq!(name_of(&both, &admin.token), (200, "ada".into()));
+    assert_eq!(name_of(&both, &viewer.token), (200, "vic".into()));
+    assert_eq!(name_of(&both, "0").0, 403);
+    assert_eq!(name_of(dead, &admin.token).0, 401);
+    assert_eq!(name_of(&format!("{}; {}", "yumen_session=0; ".repeat(8), admin.cookie), &admin.token).0, 401);
+    // A session goes before a cookie with a key, which counts once no session is left.
+    let with_key = format!("x_api_key={VIEWER}; {}", admin.cookie);
+    assert_eq!(name_of(&with_key, &admin.token), (200, "ada".into()));
+    assert_eq!(name_of(&format!("x_api_key={VIEWER}; {dead}"), ""), (200, "vic".into()));
+    let fields = format!("Cookie: {both}\r\nX-Yumen-Csrf: {}\r\n", admin.token);
+    assert_eq!(ask(&gateway, "DELETE /yumen/v1/session", &fields, "").status, 204);
+    assert_eq!((name_of(&both, &admin.token).0, name_of(&both, &viewer.token).0), (401, 401));
+}
+
+#[test]
 fn viewer_sees_no_secret_and_writes_nothing() {
     let gateway = gateway("");
     let admin = BrowserSession::login(&gateway, ADMIN);
@@ -149,10 +178,10 @@ fn viewer_sees_no_secret_and_writes_nothing() {
         "/yumen/v1/revisions/2",
         "/yumen/v1/diff?from=1",
     ] {
-        let reply = viewer.ask(&format!("GET {path}"), "", "");
+        let reply = viewer.ask_as_page(&format!("GET {path}"), "");
         assert!(reply.status == 200 && !reply.text().contains("geheim"), "{path}: {}", reply.text());
     }
-    assert!(!admin.ask("GET /yumen/v1/objects/consumers", "", "").text().contains("geheim"));
+    assert!(!admin.ask_as_page("GET /yumen/v1/objects/consumers", "").text().contains("geheim"));
     assert_eq!(viewer.ask_as_page("PUT /apisix/admin/routes/x", &route("/x")).status, 401);
     assert_eq!(viewer.ask_as_page("POST /yumen/v1/revisions/1/rollback", "").status, 401);
     let question = json!({ "url": "/hello" }).to_string();
@@ -167,10 +196,10 @@ fn revoked_key_ends_its_sessions() {
     let admin = BrowserSession::login(&gateway, &key);
     let created = admin.ask_as_page("PUT /yumen/v1/keys/bob?role=admin", "").json();
     let bob = BrowserSession::login(&gateway, created["key"].as_str().unwrap());
-    assert_eq!(bob.ask("GET /apisix/admin/routes", "", "").status, 200);
+    assert_eq!(bob.ask_as_page("GET /apisix/admin/routes", "").status, 200);
     assert_eq!(admin.ask_as_page("DELETE /yumen/v1/keys/bob", "").status, 200);
-    assert_eq!(bob.ask("GET /apisix/admin/routes", "", "").status, 401);
-    assert_eq!(admin.ask("GET /apisix/admin/routes", "", "").status, 200);
+    assert_eq!(bob.ask_as_page("GET /apisix/admin/routes", "").status, 401);
+    assert_eq!(admin.ask_as_page("GET /apisix/admin/routes", "").status, 200);
 }
 
 #[test]
@@ -251,6 +280,30 @@ fn cookie_over_tls_is_bound_to_the_host_and_to_tls() {
         .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("__Host-yumen_session=") && text.contains("; Secure"), "{text}");
+    // A page without TLS can set the other name.
+    let after =
+        |before: &str| text.split(before).nth(1).unwrap().split([';', '"']).next().unwrap().to_owned();
+    let (id, token) = (after("__Host-yumen_session="), after("\"csrf_token\":\""));
+    for (name, status) in [("__Host-yumen_session", "200"), ("yumen_session", "401")] {
+        let (cookie, token) = (format!("Cookie: {name}={id}"), format!("X-Yumen-Csrf: {token}"));
+        let output = Command::new("curl")
+            .args([
+                "-so",
+                "/dev/null",
+                "-w",
+                "%{http_code}",
+                "--cacert",
+                &ca,
+                "-H",
+                &cookie,
+                "-H",
+                &token,
+                &url,
+            ])
+            .output()
+            .unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), status, "{name}");
+    }
 }
 
 #[test]
@@ -258,7 +311,7 @@ fn rates_rows_and_changes_follow_the_gateway() {
     let gateway = gateway("observe: {list_recent_requests: true}\n");
     let browser = BrowserSession::login(&gateway, VIEWER);
     let admin = BrowserSession::login(&gateway, ADMIN);
-    let read = |path: &str| browser.ask(&format!("GET /yumen/v1/{path}"), "", "").json();
+    let read = |path: &str| browser.ask_as_page(&format!("GET /yumen/v1/{path}"), "").json();
     let first = read("objects/routes");
     assert_eq!((&first["is_whole"], &first["rows"][0]["id"]), (&json!(true), &json!("hello")));
     assert_eq!(
@@ -283,8 +336,8 @@ fn rates_rows_and_changes_follow_the_gateway() {
     });
     assert!(read("live")["samples"][0]["memory_bytes"].as_u64() > Some(0));
     assert_eq!(read("recent")[0]["route_id"], json!("hello"));
-    assert_eq!(browser.ask("GET /yumen/v1/live?rows=nothing", "", "").status, 400);
-    assert_eq!(browser.ask("GET /yumen/v1/objects/nothing", "", "").status, 404);
+    assert_eq!(browser.ask_as_page("GET /yumen/v1/live?rows=nothing", "").status, 400);
+    assert_eq!(browser.ask_as_page("GET /yumen/v1/objects/nothing", "").status, 404);
 }
 
 #[test]

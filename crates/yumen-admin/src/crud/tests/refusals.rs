@@ -68,6 +68,27 @@ async fn ids_must_agree_and_be_ids() {
             super::check(&line, &answer, &error(&format!("wrong {word} id, do not need it")));
         }
     }
+    // Clients remove these segments from a URL, so the object could be reached by its parent's path alone.
+    for id in [".", ".."] {
+        let api = Api::new();
+        api.ask("PUT /consumers", r#"{"username":"jack"}"#).await;
+        let key = r#"{"plugins":{"key-auth":{"key":"k"}}}"#;
+        for (line, body) in [
+            (format!("PUT /routes/{id}"), ROUTE),
+            ("PUT /routes".to_owned(), &*format!(r#"{{"id":"{id}",{}"#, &ROUTE[1..])),
+            (format!("PUT /consumers/jack/credentials/{id}"), key),
+            (format!("PUT /secrets/vault/{id}"), r#"{"uri":"http://a","prefix":"p","token":"t"}"#),
+            ("PUT /consumers".to_owned(), &*format!(r#"{{"username":"{id}"}}"#)),
+        ] {
+            let answer = api.ask(&line, body).await;
+            assert_eq!(answer.status, 400, "{line}: {}", answer.text);
+            assert!(
+                answer.text.contains("must be neither . nor ..") || line == "PUT /consumers",
+                "{line}: {}",
+                answer.text
+            );
+        }
+    }
     let long = "a".repeat(65);
     for id in ["a%20b", "a%2f", "%24", "a:b", long.as_str()] {
         for (line, body) in [
