@@ -53,11 +53,11 @@ pub(super) struct HostLocations<'t> {
 }
 
 /// Puts together the locations of a host.
-pub(super) fn locations_of<'t>(host: &str, members: &HostMembers<'t>, is_strict: bool) -> HostLocations<'t> {
+pub(super) fn locations_of<'t>(host: &str, members: &HostMembers<'t>) -> HostLocations<'t> {
     let mut locations = HostLocations::default();
     for parsed in &members.primary {
         for (id, path) in paths_of(parsed, host) {
-            locations.add_path(host, parsed, id, path, is_strict);
+            locations.add_path(host, parsed, id, path);
         }
     }
     // Without paths a canary makes no host of its own.
@@ -116,12 +116,12 @@ impl<'t> HostLocations<'t> {
         owner: &'t Arc<ParsedIngress>,
         id: String,
         written: &'t IngressPath,
-        is_strict: bool,
     ) {
         let (path, form) = parts_of(written);
         // A backend of another kind has a problem of its Ingress.
         let Some(service) = &written.backend.service else { return };
-        if let Some(flaw) = flaw_of_path(&path, form, is_strict) {
+        // `strict-validate-path-type` is a rule of admission: a path without its route would fall to a wider one.
+        if let Some(flaw) = flaw_of_path(&path, form, false) {
             self.problems.push(problem(owner, format!("{flaw}: the path is left out")));
             return;
         }
