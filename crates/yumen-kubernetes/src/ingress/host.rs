@@ -27,7 +27,7 @@ pub(crate) fn translate_host(view: &TrackedView<'_>, host: &Arc<str>) -> UnitOut
         return orphans(host, &members);
     }
     let scope = scope_id(host);
-    let mut locations = locations_of(host, &members);
+    let mut locations = locations_of(host, &members, &defaults.policy);
     let tls = tls_of(view, host, &members, defaults);
     let (aliases, findings) = aliases_of(view, host, &members);
     let mut hosts: Vec<String> = Vec::new();
