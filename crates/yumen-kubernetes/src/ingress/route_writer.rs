@@ -55,7 +55,7 @@ impl<'t> RouteWriter<'_, '_, 't> {
             self.write_branch(location, backends.as_ref(), branch, id, priority);
         }
         let extra =
-            [app_root_route(self.context, location), slash_redirect(self.context, location, all)];
+            [app_root_route(self.context, location, all), slash_redirect(self.context, location, all)];
         for (id, value) in extra.into_iter().flatten() {
             let Value::Object(members) = value else { continue };
             self.finish(id, members, location.owner, &[]);
