@@ -27,7 +27,7 @@ const OWN_NAMES: [&str; 7] = [
     "ip6-loopback",
 ];
 
-/// Whether a host of a service is the gateway's own machine or its link, whose listeners are no services of the cluster.
+/// Whether a host is the gateway's own machine or its link, whose listeners are no services of the cluster.
 pub(super) fn is_inner(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.').to_ascii_lowercase();
     let address = host.split('%').next().unwrap_or_default();
