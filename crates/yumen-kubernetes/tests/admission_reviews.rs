@@ -185,6 +185,7 @@ fn a_path_of_another_ingress_is_refused_with_the_name_of_the_owner() {
     other_class["spec"]["ingressClassName"] = "other".into();
     case.check(&other_class, "allowed");
     case.check(&canary("shop/second"), "is already defined in ingress shop/cart-canary");
+    case.check(&canary("team/second"), "belongs to ingress shop/cart of another namespace");
 }
 
 #[test]
@@ -200,6 +201,16 @@ fn an_update_keeps_its_own_paths_and_takes_no_others() {
     taking["spec"]["rules"][0]["http"]["paths"][1]["path"] = "/pay".into();
     case.check_operation("UPDATE", &taking, "path \"/pay\" is already defined in ingress team/pay");
     case.check_operation("DELETE", &taking, "allowed");
+    // Under another class, or as a canary, a version held no path, though it is the oldest object.
+    let mut adopted = ingress("team/old", "shop.test", &["/cart"]);
+    adopted["spec"]["ingressClassName"] = "other".into();
+    case.check(&adopted, "allowed");
+    adopted["spec"]["ingressClassName"] = "nginx".into();
+    let taken = "path \"/cart\" is already defined in ingress shop/cart";
+    case.check_operation("UPDATE", &adopted, taken);
+    let mut promoted = canary("shop/cart-canary");
+    promoted["metadata"]["annotations"] = json!({});
+    case.check_operation("UPDATE", &promoted, taken);
 }
 
 #[test]

@@ -214,6 +214,9 @@ fn annotations_decide_about_redirects_rewrites_and_responses() {
                 ("GET http://a.example.com/", "302 http://a.example.com/app"),
                 ("GET http://a.example.com/x", "shop/cart!ingress!80.http a.example.com /x"),
                 ("GET http://b.example.com/", "302 http://b.example.com/app"),
+                ("GET http://c.example.com/", "302 http://c.example.com/app"),
+                ("GET http://c.example.com/app", "shop/cart!ingress!80.http c.example.com /app"),
+                ("GET http://c.example.com/x", "404"),
             ],
         ),
         (
@@ -281,6 +284,14 @@ fn annotations_decide_about_redirects_rewrites_and_responses() {
                 "GET http://a.example.com/.well-known/acme-challenge/t",
                 "shop/cart!ingress!80.http a.example.com /.well-known/acme-challenge/t",
             )],
+        ),
+        (
+            "invalid-annotation",
+            &[
+                ("GET http://a.example.com/", "503"),
+                ("GET http://b.example.com/admin/x", "503"),
+                ("GET http://b.example.com/x", "shop/cart!ingress!80.http b.example.com /x"),
+            ],
         ),
         (
             "refused-annotations",

@@ -44,13 +44,7 @@ pub(crate) fn review_ingress(
     let (Some(object), Some(defaults)) = (view.get::<IngressObject>(key), view.ingress_defaults()) else {
         return findings;
     };
-    let is_ours = match served_class(view, object) {
-        Some(ServedClass::Own) => true,
-        // The webhook of a running ingress-nginx judges it.
-        Some(ServedClass::Adopted) => settings.take_over,
-        None => false,
-    };
-    if !settings.is_enabled || !is_ours {
+    if !settings.is_enabled || !is_served(view, object) {
         return findings;
     }
     let (own, problems) = read_annotations(&object.meta, defaults);
@@ -59,7 +53,15 @@ pub(crate) fn review_ingress(
     catch_all_finding(object, defaults, &mut findings);
     rule_findings(object, defaults, &mut findings);
     let former = if is_new { None } else { effect.former.as_ref().and_then(ingress_of) };
-    let review = OverlapReview { view, key, object, former, is_canary: own.canary.is_some() };
+    let is_canary = own.canary.is_some();
+    // A version of another class, or on the other side of a canary, held none of the paths that are judged here.
+    let held = |former: &&Arc<IngressObject>| {
+        let was_canary = read_annotations(&former.meta, defaults).0.canary.is_some();
+        is_served(view, former) && was_canary == is_canary
+    };
+    let former = former.filter(held);
+    let allows_foreign = defaults.policy.allows_cross_namespace;
+    let review = OverlapReview { view, key, object, former, is_canary, allows_foreign };
     review.add_overlaps(&mut findings);
     problem_findings(key, effect, &mut findings);
     // The routes of a refused Ingress are marked as broken for the same reasons.
@@ -67,6 +69,16 @@ pub(crate) fn review_ingress(
         resource_findings(effect, check, &mut findings);
     }
     findings
+}
+
+/// Whether this controller judges an Ingress.
+fn is_served(view: &TrackedView<'_>, object: &IngressObject) -> bool {
+    match served_class(view, object) {
+        Some(ServedClass::Own) => true,
+        // The webhook of a running ingress-nginx judges it.
+        Some(ServedClass::Adopted) => view.settings().ingress.take_over,
+        None => false,
+    }
 }
 
 fn ingress_of(object: &ClusterObject) -> Option<&Arc<IngressObject>> {
@@ -135,9 +147,11 @@ struct OverlapReview<'r, 't> {
     view: &'r TrackedView<'t>,
     key: &'r ObjectKey,
     object: &'r IngressObject,
-    /// The version in force.
+    /// The version in force, if it held its paths in the same way.
     former: Option<&'r Arc<IngressObject>>,
     is_canary: bool,
+    /// Whether canaries may belong to Ingresses of other namespaces.
+    allows_foreign: bool,
 }
 
 impl OverlapReview<'_, '_> {
@@ -154,13 +168,25 @@ impl OverlapReview<'_, '_> {
                 let Some(parsed) = self.view.parsed_ingress(&other).filter(|_| other != *self.key) else {
                     continue;
                 };
+                let common = paths_of(&parsed.object);
+                let mut taken = common.iter().filter(|path| path.0 == *host && own.contains(*path));
+                let is_foreign = other.namespace != self.key.namespace && !self.allows_foreign;
+                if self.is_canary && is_foreign {
+                    // The canary of a third namespace has no effect.
+                    if let Some((_, path)) = taken.next().filter(|_| !parsed.is_canary()) {
+                        findings.refuse(format!(
+                            "host {host:?} and path {path:?} belongs to ingress {}/{} of another namespace, which \
+                             takes no canary from here",
+                            other.namespace, other.name
+                        ));
+                    }
+                    continue;
+                }
                 // A canary shares the path of its primary Ingress.
                 if parsed.is_canary() != self.is_canary {
                     continue;
                 }
                 let is_older = *member < me;
-                let common = paths_of(&parsed.object);
-                let taken = common.iter().filter(|path| path.0 == *host && own.contains(*path));
                 for path in taken.filter(|path| is_older || !former.contains(*path)) {
                     findings.refuse(format!(
                         "host \"{}\" and path \"{}\" is already defined in ingress {}/{}",

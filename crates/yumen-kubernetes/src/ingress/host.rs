@@ -17,7 +17,7 @@ use super::route_writer::RouteWriter;
 use super::snippet_locations::add_snippet_locations;
 use crate::derived::IngressGroup;
 use crate::engine::{TrackedView, UnitOutput};
-use crate::ingress_nginx::{ControllerSettings, PathTypeRule};
+use crate::ingress_nginx::ControllerSettings;
 use crate::resources::TranslatedKind;
 
 pub(crate) fn translate_host(view: &TrackedView<'_>, host: &Arc<str>) -> UnitOutput {
@@ -27,7 +27,7 @@ pub(crate) fn translate_host(view: &TrackedView<'_>, host: &Arc<str>) -> UnitOut
         return orphans(host, &members);
     }
     let scope = scope_id(host);
-    let mut locations = locations_of(host, &members, defaults.policy.path_types == PathTypeRule::Strict);
+    let mut locations = locations_of(host, &members, &defaults.policy);
     let tls = tls_of(view, host, &members, defaults);
     let (aliases, findings) = aliases_of(view, host, &members);
     let mut hosts: Vec<String> = Vec::new();

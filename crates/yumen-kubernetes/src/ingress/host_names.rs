@@ -1,5 +1,7 @@
 //! Host names of Ingresses, and the ids of resources that belong to one.
 
+use std::net::IpAddr;
+
 /// Bytes of a host name (RFC 1035 §2.3.4).
 const HOST_MAX: usize = 253;
 
@@ -12,6 +14,35 @@ pub(super) fn host_name(written: &str) -> Option<String> {
         label.bytes().all(is_inner) && !label.is_empty() && !label.starts_with('-') && !label.ends_with('-')
     };
     (name.split('.').all(is_label) && host.len() <= HOST_MAX).then_some(host)
+}
+
+/// Names of the machine itself in the files of common systems, beside `localhost` and names under it (RFC 6761 §6.3).
+const OWN_NAMES: [&str; 7] = [
+    "localhost.localdomain",
+    "localhost4",
+    "localhost4.localdomain4",
+    "localhost6",
+    "localhost6.localdomain6",
+    "ip6-localhost",
+    "ip6-loopback",
+];
+
+/// Whether a host is the gateway's own machine or its link, whose listeners are no services of the cluster.
+pub(super) fn is_inner(host: &str) -> bool {
+    let host = host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.').to_ascii_lowercase();
+    let address = host.split('%').next().unwrap_or_default();
+    if let Ok(address) = address.parse::<IpAddr>() {
+        let address = address.to_canonical();
+        let is_link_local = match address {
+            IpAddr::V4(address) => address.is_link_local(),
+            IpAddr::V6(address) => address.is_unicast_link_local(),
+        };
+        return address.is_loopback() || address.is_unspecified() || is_link_local;
+    }
+    // Resolvers read 127.1, 2130706433 and 0x7f.1 as addresses; no name ends in a number.
+    let last = host.rsplit('.').next().unwrap_or_default();
+    let is_number = last.bytes().all(|byte| byte.is_ascii_digit()) || last.starts_with("0x");
+    is_number || last == "localhost" || OWN_NAMES.contains(&&*host)
 }
 
 /// The host as a part of ids, in which a star is no character; `_` alone stands for every host.
@@ -60,6 +91,37 @@ mod tests {
         check("*.example.com", "example.com", false);
         check("a.example.com", "b.example.com", false);
         check("*.b.example.com", "*.example.com", false);
+    }
+
+    #[test]
+    fn the_machine_itself_and_its_link_are_inner() {
+        for inner in [
+            "",
+            "localhost",
+            "LOCALHOST.",
+            "a.localhost",
+            "localhost.localdomain",
+            "127.0.0.1",
+            "127.9.9.9",
+            "0.0.0.0",
+            "::",
+            "[::1]",
+            "::ffff:127.0.0.1",
+            "169.254.169.254",
+            "fe80::1",
+            "fe80::1%eth0",
+            "127.1",
+            "2130706433",
+            "0x7f000001",
+            "ip6-localhost",
+        ] {
+            assert!(is_inner(inner), "{inner:?}");
+        }
+        for outer in
+            ["a.example.com", "localhost.example.com", "10.0.0.1", "128.0.0.1", "fd00::1", "::ffff:10.0.0.1"]
+        {
+            assert!(!is_inner(outer), "{outer:?}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::host_names::{host_name, id_part};
 use super::location_path::{IngressPathForm, flaw_of_literal, flaw_of_path};
 use super::members::HostMembers;
 use crate::derived::ParsedIngress;
-use crate::ingress_nginx::{IngressRewriteTarget, SnippetCondition, SnippetEffects};
+use crate::ingress_nginx::{AnnotationPolicy, IngressRewriteTarget, SnippetCondition, SnippetEffects};
 use crate::model::{IngressPath, IngressService};
 
 /// The service of a location.
@@ -53,17 +53,21 @@ pub(super) struct HostLocations<'t> {
 }
 
 /// Puts together the locations of a host.
-pub(super) fn locations_of<'t>(host: &str, members: &HostMembers<'t>, is_strict: bool) -> HostLocations<'t> {
+pub(super) fn locations_of<'t>(
+    host: &str,
+    members: &HostMembers<'t>,
+    policy: &AnnotationPolicy,
+) -> HostLocations<'t> {
     let mut locations = HostLocations::default();
     for parsed in &members.primary {
         for (id, path) in paths_of(parsed, host) {
-            locations.add_path(host, parsed, id, path, is_strict);
+            locations.add_path(host, parsed, id, path);
         }
     }
     // Without paths a canary makes no host of its own.
-    for canary in &members.canaries {
+    for canary in members.canaries.iter().filter(|canary| canary.refusal.is_none()) {
         for (_, path) in paths_of(canary, host) {
-            locations.add_canary(host, canary, path);
+            locations.add_canary(host, canary, path, policy);
         }
     }
     locations.has_patterns = locations
@@ -110,18 +114,12 @@ fn paths_of<'t>(
 }
 
 impl<'t> HostLocations<'t> {
-    fn add_path(
-        &mut self,
-        host: &str,
-        owner: &'t Arc<ParsedIngress>,
-        id: String,
-        written: &'t IngressPath,
-        is_strict: bool,
-    ) {
+    fn add_path(&mut self, host: &str, owner: &'t Arc<ParsedIngress>, id: String, written: &'t IngressPath) {
         let (path, form) = parts_of(written);
         // A backend of another kind has a problem of its Ingress.
         let Some(service) = &written.backend.service else { return };
-        if let Some(flaw) = flaw_of_path(&path, form, is_strict) {
+        // `strict-validate-path-type` is a rule of admission: a path without its route would fall to a wider one.
+        if let Some(flaw) = flaw_of_path(&path, form, false) {
             self.problems.push(problem(owner, format!("{flaw}: the path is left out")));
             return;
         }
@@ -143,10 +141,20 @@ impl<'t> HostLocations<'t> {
         });
     }
 
-    fn add_canary(&mut self, host: &str, canary: &'t Arc<ParsedIngress>, written: &'t IngressPath) {
+    fn add_canary(
+        &mut self,
+        host: &str,
+        canary: &'t Arc<ParsedIngress>,
+        written: &'t IngressPath,
+        policy: &AnnotationPolicy,
+    ) {
         let (path, form) = parts_of(written);
         let Some(service) = &written.backend.service else { return };
         let at = self.index.get(&identity(&path, form));
+        let owner = at.and_then(|at| self.all.get(*at)?.owner);
+        if let Some(owner) = owner.filter(|owner| !host.is_empty() && is_foreign(owner, canary, policy)) {
+            return self.problems.push(foreign_canary(canary, owner, &path, host));
+        }
         let found = at.and_then(|at| self.all.get_mut(*at));
         let message = match found {
             // The catch-all host has no canaries.
@@ -208,6 +216,18 @@ impl<'t> HostLocations<'t> {
             _ => true,
         });
     }
+}
+
+/// Whether a canary would take requests from an Ingress of another namespace.
+fn is_foreign(owner: &ParsedIngress, canary: &ParsedIngress, policy: &AnnotationPolicy) -> bool {
+    owner.key.namespace != canary.key.namespace && !policy.allows_cross_namespace
+}
+
+fn foreign_canary(canary: &ParsedIngress, owner: &ParsedIngress, path: &str, host: &str) -> Problem {
+    let message =
+        format!("{path} of host {host} belongs to {} of another namespace: the canary is ignored", owner.key);
+    let hint = "move the canary to that namespace, or set allow-cross-namespace-resources in the ConfigMap";
+    Problem::error(canary.key.to_string(), "spec.rules", message).hint(hint)
 }
 
 /// The key of a location. Both prefixes of the root match every path.

@@ -13,7 +13,9 @@ use super::route_writer::plugin_set_id;
 use super::status::add_status;
 use crate::derived::{IngressGroup, IngressMember, ParsedIngress};
 use crate::engine::{DerivedOutput, TrackedView, UnitOutput};
-use crate::ingress_nginx::{AnnotationConsequence, AnnotationProblem, ControllerSettings, read_annotations};
+use crate::ingress_nginx::{
+    AnnotationConsequence, AnnotationProblem, ControllerSettings, IngressSettings, read_annotations,
+};
 use crate::model::{IngressBackend, IngressObject, ObjectKey};
 use crate::resources::TranslatedKind;
 
@@ -29,8 +31,7 @@ pub(crate) fn translate_ingress(view: &TrackedView<'_>, key: &ObjectKey) -> Unit
     let (settings, problems) = read_annotations(&object.meta, defaults);
     let refusing = problems.iter().find(|one| one.consequence == AnnotationConsequence::IngressRefused);
     let refusal = refusing.map(|one| format!("{}: {}", one.annotation, one.reason));
-    // The settings of a refused version must not be used.
-    let settings = if refusal.is_some() { defaults.defaults.clone() } else { settings };
+    let settings = if refusal.is_some() { refused_settings(settings, defaults) } else { settings };
     // A difference is a fact about the annotation, which the documentation has.
     let reported = problems.into_iter().filter(|one| one.consequence != AnnotationConsequence::Differs);
     output.problems.extend(reported.map(|problem| problem_of(key, problem)));
@@ -46,6 +47,17 @@ pub(crate) fn translate_ingress(view: &TrackedView<'_>, key: &ObjectKey) -> Unit
     add_status(view, &parsed, class, defaults, &mut output);
     output.derived = Some(DerivedOutput::Ingress(Arc::new(parsed)));
     output
+}
+
+/// The settings of a refused version. None is used but those that decide which requests its paths match, which are
+/// refused, whether it is a canary, and the client certificates of its hosts, which protect the paths of others too.
+fn refused_settings(written: IngressSettings, defaults: &ControllerSettings) -> IngressSettings {
+    let mut settings = defaults.defaults.clone();
+    settings.rewrite = written.rewrite;
+    settings.canary = written.canary;
+    settings.server.client = written.server.client;
+    settings.server.is_denied = written.server.is_denied;
+    settings
 }
 
 fn problem_of(key: &ObjectKey, found: AnnotationProblem) -> Problem {

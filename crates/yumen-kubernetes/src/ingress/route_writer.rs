@@ -54,7 +54,8 @@ impl<'t> RouteWriter<'_, '_, 't> {
             let id = if at + 1 == count { location.id.clone() } else { format!("{}!if.{at}", location.id) };
             self.write_branch(location, backends.as_ref(), branch, id, priority);
         }
-        let extra = [app_root_route(self.context, location), slash_redirect(self.context, location, all)];
+        let extra =
+            [app_root_route(self.context, location, all), slash_redirect(self.context, location, all)];
         for (id, value) in extra.into_iter().flatten() {
             let Value::Object(members) = value else { continue };
             self.finish(id, members, location.owner, &[]);
@@ -83,7 +84,9 @@ impl<'t> RouteWriter<'_, '_, 't> {
         }
         let refusal = location.owner.and_then(|owner| owner.refusal.as_ref());
         let mut defects = draft.defects;
-        defects.extend(refusal.map(|reason| SpecDefect::new("", reason.clone())));
+        // The defect is in the actions: the last good version stays, and without one the matched requests get 503. A
+        // defect of the whole route would leave them to a wider path of the host.
+        defects.extend(refusal.map(|reason| SpecDefect::new("actions", reason.clone())));
         let denied = draft.settings.auth.denial.as_ref().map(|reason| reason.to_string()).or(draft.denial);
         if self.denial.is_some() {
             members.insert("actions".to_owned(), respond(403));

@@ -1,7 +1,9 @@
 //! Upstreams of Services, with the settings of the first Ingress that names the Service.
 
 use serde_json::{Map, Value, json};
+use yumen_base::problem::Problem;
 
+use super::host_names::is_inner;
 use super::members::first_of_service;
 use crate::derived::{ParsedIngress, UpstreamFlavor, UpstreamKey};
 use crate::endpoints::{endpoints_of, nodes_value};
@@ -23,7 +25,15 @@ pub(crate) fn translate_ingress_upstream(view: &TrackedView<'_>, key: &UpstreamK
     let (mut members, mut defects) = (Map::new(), Vec::new());
     let first = first_of_service(view, &key.namespace, &key.service);
     members.insert("scheme".to_owned(), scheme(key.flavor).into());
-    members.insert("nodes".to_owned(), nodes(view, key, object, first.map(|first| &**first), &mut defects));
+    let nodes = match &*object.spec.kind {
+        "ExternalName" => external_nodes(view, key.port, object).unwrap_or_else(|reason| {
+            let message = format!("{reason}: requests are answered 503");
+            output.problems.push(Problem::warning(service.to_string(), "spec.externalName", message));
+            json!([])
+        }),
+        _ => nodes(view, key, object, first.map(|first| &**first), &mut defects),
+    };
+    members.insert("nodes".to_owned(), nodes);
     if let Some(first) = first {
         add_balance(first, &mut members, &mut defects);
     }
@@ -66,6 +76,23 @@ fn scheme(flavor: UpstreamFlavor) -> &'static str {
     }
 }
 
+fn one_node(host: &str, port: u16) -> Value {
+    json!([{ "host": host, "port": port, "weight": 1 }])
+}
+
+/// The name of a Service of type ExternalName, or the reason why requests do not go there.
+fn external_nodes(view: &TrackedView<'_>, port: u16, service: &ServiceObject) -> Result<Value, String> {
+    if view.settings().ingress.controller.flags.is_set("disable-svc-external-name") {
+        return Err("the flag disable-svc-external-name forbids Services of this type".to_owned());
+    }
+    let name = service.spec.external_name.as_deref().unwrap_or_default().trim_end_matches('.');
+    // It would expose the inner listeners of the gateway.
+    if is_inner(name) {
+        return Err(format!("{name:?} is the machine of the gateway or its link"));
+    }
+    Ok(one_node(name, port))
+}
+
 fn nodes(
     view: &TrackedView<'_>,
     key: &UpstreamKey,
@@ -74,22 +101,10 @@ fn nodes(
     defects: &mut Vec<SpecDefect>,
 ) -> Value {
     let is_udp = key.flavor == UpstreamFlavor::Udp;
-    let one = |host: &str| json!([{ "host": host, "port": key.port, "weight": 1 }]);
-    if &*service.spec.kind == "ExternalName" {
-        let is_allowed = !view.settings().ingress.controller.flags.is_set("disable-svc-external-name");
-        let name = service.spec.external_name.as_deref().unwrap_or_default().trim_end_matches('.');
-        // A name of the gateway's own machine would expose its inner listeners.
-        let is_local = name.is_empty() || name.eq_ignore_ascii_case("localhost");
-        let is_loopback = name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
-        return match is_allowed && !is_local && !is_loopback {
-            true => one(name),
-            false => json!([]),
-        };
-    }
     let by_address = first.is_some_and(|first| first.settings.upstream.uses_service_address);
     if let Some(address) = service.spec.cluster_ips.first().filter(|_| by_address) {
         if &**address != "None" {
-            return one(address);
+            return one_node(address, key.port);
         }
         defects.push(SpecDefect::new("nodes", "service-upstream needs a Service with an address of its own"));
     }

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use serde_json::{Map, Value, json};
 
+use super::super::host_names::is_inner;
 use super::{LocationDraft, UrlParts, split_url};
 use crate::ingress_nginx::{AuthServiceSettings, NginxText, RequestFieldValue, SnippetPlan, TextPart};
 
@@ -20,6 +21,11 @@ pub(super) fn add(draft: &mut LocationDraft<'_, '_, '_>) {
         let reason = format!("the host of auth-url {:?} is not known in advance", service.url.to_string());
         return draft.deny("auth-url", reason);
     };
+    // The service of the ConfigMap is the choice of the operator.
+    if is_inner(parts.host) && !is_of_controller(draft, service) {
+        let reason = format!("{:?} of auth-url is the machine of the gateway or its link", parts.host);
+        return draft.deny("auth-url", reason);
+    }
     let id = draft.own_upstream_id("auth");
     let upstream = upstream_value(&parts, service.keepalive, draft);
     let mut request = Map::new();
@@ -61,10 +67,13 @@ pub(super) fn add(draft: &mut LocationDraft<'_, '_, '_>) {
 
 /// Whether the service is that of the controller, and the path is exempt from it.
 fn is_exempt(draft: &LocationDraft<'_, '_, '_>, service: &AuthServiceSettings) -> bool {
-    let global = draft.context.defaults.auth.as_ref();
-    let of_controller = global.filter(|(global, _)| global == service);
-    of_controller
-        .is_some_and(|(_, exempt)| exempt.iter().any(|prefix| draft.location.path.starts_with(&**prefix)))
+    let exempt = draft.context.defaults.auth.iter().flat_map(|(_, exempt)| exempt);
+    is_of_controller(draft, service)
+        && exempt.into_iter().any(|prefix| draft.location.path.starts_with(&**prefix))
+}
+
+fn is_of_controller(draft: &LocationDraft<'_, '_, '_>, service: &AuthServiceSettings) -> bool {
+    draft.context.defaults.auth.as_ref().is_some_and(|(global, _)| global == service)
 }
 
 /// The URL with the variables that are the host's name, if the host has only one.

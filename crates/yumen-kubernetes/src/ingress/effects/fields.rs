@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::super::host_names::is_inner;
 use super::{LocationDraft, split_url};
 use crate::ingress_nginx::{HstsSettings, IngressMirror};
 
@@ -93,6 +94,10 @@ fn add_mirror(draft: &mut LocationDraft<'_, '_, '_>, mirror: &IngressMirror) {
     let Some(parts) = split_url(target) else {
         return draft.warn("mirror-target", format!("{target:?} is no URL with a constant host"));
     };
+    if is_inner(parts.host) {
+        let reason = format!("{:?} is the machine of the gateway or its link: no copy is sent", parts.host);
+        return draft.warn("mirror-target", reason);
+    }
     let host = mirror.host.as_ref().and_then(|host| host.as_literal().map(str::to_owned));
     let host = host.unwrap_or_else(|| parts.host.to_owned());
     let address = parts.host.trim_start_matches('[').trim_end_matches(']');

@@ -112,15 +112,25 @@ pub(super) fn text_redirect(status: u16, url: &str) -> Map<String, Value> {
     Map::from_iter([(name.to_owned(), value)])
 }
 
-/// The route that redirects `/` to `app-root`.
+/// The route that redirects `/` of the host to `app-root`, also if the Ingress has other paths only, as NGINX does.
 pub(in super::super) fn app_root_route(
     context: &HostContext<'_, '_>,
     location: &HostLocation<'_>,
+    all: &[HostLocation<'_>],
 ) -> Option<(String, Value)> {
     let owner = location.owner?;
     let target = owner.settings.redirects.app_root.as_ref()?;
-    let is_root = serves_root(&location.path, context.has_patterns);
-    let serves = is_root && matches!(location.target, LocationTarget::Service(_));
+    let has_service = |one: &&HostLocation<'_>| matches!(one.target, LocationTarget::Service(_));
+    let has_app_root =
+        |one: &&HostLocation<'_>| one.owner.is_some_and(|owner| owner.settings.redirects.app_root.is_some());
+    let is_root = |one: &&HostLocation<'_>| serves_root(&one.path, context.has_patterns);
+    let root = all.iter().filter(has_service).find(is_root);
+    // Another team decides about its root.
+    let is_foreign =
+        root.and_then(|root| root.owner).is_some_and(|root| root.key.namespace != owner.key.namespace);
+    let of_others = || all.iter().filter(has_service).find(has_app_root).filter(|_| !is_foreign);
+    let bearer = root.filter(has_app_root).or_else(of_others)?;
+    let serves = bearer.id == location.id;
     serves.then(|| {
         let redirect = json!({
             "stage": "first", "status": 302, "path": { "full": &**target }, "keep_query": false,

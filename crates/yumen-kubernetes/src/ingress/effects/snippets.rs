@@ -17,6 +17,23 @@ pub(super) fn add(draft: &mut LocationDraft<'_, '_, '_>, uses: &SnippetUse<'_>, 
     for effects in &uses.effects {
         apply(draft, effects, service.map(|service| &**service));
     }
+    if !uses.effects.is_empty() {
+        drop_lone_satisfy(draft);
+    }
+}
+
+/// Removes `satisfy` from fewer than two rules, between which it would choose.
+fn drop_lone_satisfy(draft: &mut LocationDraft<'_, '_, '_>) {
+    let has_service = draft.actions.contains_key("external_auth");
+    let Some(Value::Object(access)) = draft.actions.get_mut("access") else { return };
+    let has_lists = access.contains_key("allow") || access.contains_key("deny");
+    let rules = [has_lists, access.contains_key("basic_auth_file"), has_service];
+    if rules.into_iter().filter(|is_written| *is_written).count() < 2 {
+        access.shift_remove("satisfy");
+    }
+    if access.is_empty() {
+        draft.actions.shift_remove("access");
+    }
 }
 
 fn apply(draft: &mut LocationDraft<'_, '_, '_>, effects: &SnippetEffects, service: Option<&str>) {

@@ -112,6 +112,13 @@ pub(crate) enum ValueRule {
     Snippet,
 }
 
+/// Bytes of a compiled pattern, each of which costs memory at every review.
+const PATTERN_SIZE_MAX: usize = 1 << 20;
+
+fn is_small_pattern(pattern: &str) -> bool {
+    regex::RegexBuilder::new(pattern).size_limit(PATTERN_SIZE_MAX).build().is_ok()
+}
+
 impl ValueRule {
     /// Checks a value that is not empty.
     pub(crate) fn check(self, value: &str) -> Result<(), String> {
@@ -149,9 +156,7 @@ impl ValueRule {
             }
             ValueRule::CookieDomain => value == "off" || is_basic_pair(value),
             ValueRule::ServiceName => is_service_name(value),
-            ValueRule::CommonName => {
-                value.strip_prefix("CN=").is_some_and(|pattern| regex::Regex::new(pattern).is_ok())
-            }
+            ValueRule::CommonName => value.strip_prefix("CN=").is_some_and(is_small_pattern),
             ValueRule::ErrorPage => is_error_page(&compact),
             ValueRule::Methods => {
                 !compact.is_empty() && compact.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b',')

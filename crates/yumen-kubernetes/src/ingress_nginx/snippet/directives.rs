@@ -187,7 +187,8 @@ pub(super) fn refusal_reason(name: &str) -> (&'static str, Option<&'static str>)
     }
 }
 
-const GUARDS: [&str; 13] = [
+/// Directives that admit or refuse requests, or remove fields that services trust.
+const GUARDS: [&str; 15] = [
     "allow",
     "deny",
     "satisfy",
@@ -201,15 +202,34 @@ const GUARDS: [&str; 13] = [
     "valid_referers",
     "ssl_verify_client",
     "modsecurity",
+    "more_clear_input_headers",
+    "more_set_input_headers",
 ];
 
-/// Whether a directive, or one in its block, admits or refuses requests.
+/// Fields of requests by which a service admits nobody: those of connections and of the way of a request.
+const PLAIN_FIELDS: [&str; 4] = ["accept-encoding", "connection", "host", "upgrade"];
+
+/// Whether a directive, or one in its block, admits or refuses requests, or sets fields that a service may trust.
 pub(super) fn guards(directive: &SnippetDirective) -> bool {
-    let refuses = directive.name == "return"
-        && directive.words.first().is_some_and(|status| status.text.starts_with('4'));
-    refuses
-        || is_guard(&directive.name)
-        || directive.block.as_ref().is_some_and(|block| block.iter().any(guards))
+    guards_within(directive, false)
+}
+
+fn guards_within(directive: &SnippetDirective, in_if: bool) -> bool {
+    let word = |at: usize| directive.words.get(at).map(|word| word.text.as_str()).unwrap_or_default();
+    let is_own = match directive.name.as_str() {
+        // Under a condition, a redirect or an answer of any status keeps requests from the service.
+        "return" => in_if || word(0).starts_with(['4', '5']),
+        "rewrite" => in_if && ["redirect", "permanent"].contains(&word(2)),
+        "proxy_set_header" => !is_plain_field(word(0)),
+        name => is_guard(name),
+    };
+    let in_if = in_if || directive.name == "if";
+    is_own || directive.block.iter().flatten().any(|inner| guards_within(inner, in_if))
+}
+
+fn is_plain_field(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    PLAIN_FIELDS.contains(&name.as_str()) || name.starts_with("x-forwarded-")
 }
 
 /// Whether a text that is not of NGINX's syntax has the name of a directive that admits or refuses requests.

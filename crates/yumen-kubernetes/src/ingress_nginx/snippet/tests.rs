@@ -312,6 +312,14 @@ fn a_refusal_knows_whether_the_snippet_protects() {
     assert!(guards("if ($arg_a) { return 403; }\nsub_filter a b;"));
     assert!(guards("auth_basic off;"));
     assert!(guards("deny all"));
+    assert!(guards("if ($arg_a) { return 302 https://$host/login; }\nsub_filter a b;"));
+    assert!(guards("if ($arg_a) { rewrite ^ /login redirect; }\nsub_filter a b;"));
+    assert!(guards("return 503;\nsub_filter a b;"));
+    assert!(guards("proxy_set_header X-User \"\";\nsub_filter a b;"));
+    assert!(guards("more_clear_input_headers X-User;\nsub_filter a b;"));
+    assert!(guards("more_set_input_headers 'X-User: a';\nsub_filter a b;"));
+    assert!(!guards("proxy_set_header X-Forwarded-Host a;\nproxy_set_header upgrade b;\nsub_filter a b;"));
+    assert!(!guards("rewrite ^/a$ /b redirect;\nsub_filter a b;"));
     assert!(!guards("sub_filter a b;"));
     assert!(!guards("return 301 https://$1;"));
 }

@@ -154,6 +154,9 @@ fn object_finding(problem: &Problem, annotation: Option<&str>, is_partial: bool)
     let verdict = match problem.level {
         _ if is_partial && mentions_absent => MigrationVerdict::Same,
         ProblemLevel::Error => MigrationVerdict::Refused,
+        ProblemLevel::Warning if problem.message.ends_with("the path is left out") => {
+            MigrationVerdict::Refused
+        }
         ProblemLevel::Warning if annotation.is_some() => MigrationVerdict::Differs,
         // ingress-nginx warns of the same: paths that another Ingress has, canaries without a partner.
         ProblemLevel::Warning => MigrationVerdict::Same,

@@ -26,8 +26,7 @@ pub(super) const SERVICES: &[AnnotationRow] = &[
         "backend-protocol",
         Low,
         Choice { words: &["HTTP", "HTTPS", "AUTO_HTTP", "GRPC", "GRPCS", "FCGI"], any_case: true },
-    )
-    .differs("with `FCGI` the Ingress answers 503: the gateway does not send FastCGI"),
+    ),
     strict("fastcgi-index", Medium, Text(Basic)).left_out(FASTCGI, FASTCGI_WAY),
     strict("fastcgi-params-configmap", Medium, Text(Basic)).left_out(FASTCGI, FASTCGI_WAY),
     row("service-upstream", Low, Switch),

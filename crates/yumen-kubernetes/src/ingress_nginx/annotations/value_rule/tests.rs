@@ -23,7 +23,7 @@ fn values_are_of_the_form_that_the_annotation_asks_for() {
     check(ValueRule::NextUpstream, &["error timeout http_502", "off"], &["http_501", "error;"]);
     check(ValueRule::CookieDomain, &["off", "a.com  b.com"], &["a.com", "a b c", "a$ b"]);
     check(ValueRule::ServiceName, &["errors", "a-1"], &["1a", "a.b", "A", "-", ""]);
-    check(ValueRule::CommonName, &["CN=.*", "CN=(a|b)"], &["a", "CN=("]);
+    check(ValueRule::CommonName, &["CN=.*", "CN=(a|b)"], &["a", "CN=(", "CN=(a{500}){200}"]);
     check(
         ValueRule::ErrorPage,
         &["https://e.com/a.html", "/err", "@named", "e.com:80/x/"],
