@@ -100,7 +100,7 @@ impl DashboardAccess {
 
     /// The values of the session's cookies in a request.
     pub(crate) fn session_cookies(&self, headers: &HeaderMap) -> Vec<String> {
-        // Over TLS a browser accepts the other name from pages without TLS too, which anybody on the network can forge.
+        // Over TLS a browser accepts the other name from pages without TLS too, which an attacker on the network can forge.
         let names = if self.is_tls() { &SESSION_COOKIES[..1] } else { &SESSION_COOKIES[..] };
         let values = names.iter().flat_map(|name| cookies(headers, name));
         values.take(SESSION_COOKIES_MAX).map(str::to_owned).collect()

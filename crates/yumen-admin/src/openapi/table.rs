@@ -172,7 +172,7 @@ fn extension_endpoints() -> Vec<ApiEndpoint> {
     const WRITTEN: ApiArgument = argument("format", ArgumentForm::OneOf(&["yaml", "json"]));
     const FORMAT: ApiArgument = argument("format", ArgumentForm::OneOf(&["json", "text"]));
     const BULK: &[ApiArgument] = &[CONFIRM, WAIT, NODES, TIMEOUT];
-    const ROLLBACK: &[ApiArgument] = &[CONFIRM, number("expected_revision"), WAIT, NODES, TIMEOUT];
+    const UNDO: &[ApiArgument] = &[CONFIRM, number("expected_revision"), WAIT, NODES, TIMEOUT];
     let at = |method, path: &str, summary: &str, takes, gives, query| ApiEndpoint {
         takes,
         gives: vec![(200, gives)],
@@ -187,13 +187,7 @@ fn extension_endpoints() -> Vec<ApiEndpoint> {
     vec![
         get("/revisions", "List revisions, the newest first", shape("revisions"), HISTORY),
         get(one, "Changes of one revision", shape("revision"), &[]),
-        post(
-            rollback,
-            "Write the content of an old revision",
-            ApiPayload::Nothing,
-            shape("restored"),
-            ROLLBACK,
-        ),
+        post(rollback, "Write the content of an old revision", ApiPayload::Nothing, shape("restored"), UNDO),
         get("/diff", "Difference between two revisions", shape("difference"), SPAN),
         get("/applied", "The applied revision", shape("applied"), &[]),
         get("/cluster", "The nodes that share the store, and their progress", shape("cluster"), &[]),
