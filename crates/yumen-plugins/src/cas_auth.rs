@@ -120,7 +120,7 @@ impl PluginFactory for CasAuth {
             ServiceTarget::of_setting("idp_uri", &format!("{idp_uri}/serviceValidate"), &how, setup.objects)?;
         let (callback_path, callback_url) = callback(&config.cas_callback_uri)?;
         if callback_url.is_none() {
-            let message = "the host of the service is the client's choice: whoever runs another service of this CAS server \
+            let message = "the host of the service is the client's choice: the operator of another service of this CAS server \
                            may use the tickets of its users here";
             setup.warn(
                 "cas_callback_uri",
@@ -128,7 +128,7 @@ impl PluginFactory for CasAuth {
                 "write the absolute URL, such as https://shop.example.com/callback",
             );
         }
-        // A CAS server decides by service who may enter, and the secret separates applications.
+        // A CAS server admits users by service, and the secret separates applications.
         let owner = format!(
             "{} {idp_uri} {} {}",
             Self::NAME,

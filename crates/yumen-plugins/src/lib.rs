@@ -22,6 +22,7 @@ mod client_control;
 mod code_login;
 mod compression;
 mod consumer_restriction;
+mod cookie_privacy;
 mod cors;
 mod csrf;
 mod data_mask;

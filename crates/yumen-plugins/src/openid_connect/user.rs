@@ -13,7 +13,7 @@ use super::provider::OidcProvider;
 use super::refresh::RenewalOutcome;
 use super::tokens::unverified_claims;
 use super::{ID_TOKEN, OpenidConnect, RAW_ID_TOKEN, REFRESH_TOKEN, USERINFO, session_failure, unavailable};
-use crate::code_login::forbid_sharing;
+use crate::cookie_privacy::forbid_sharing;
 use crate::session::{
     CookieRequest, LoginSession, OpenedLogin, PreparedIdentity, SealFault, SessionFault, SessionLookup,
     SessionStore,

@@ -206,7 +206,7 @@ const GUARDS: [&str; 15] = [
     "more_set_input_headers",
 ];
 
-/// Fields of requests by which a service admits nobody: those of connections and of the way of a request.
+/// Fields of requests by which a service admits no client: those of connections and of the way of a request.
 const PLAIN_FIELDS: [&str; 4] = ["accept-encoding", "connection", "host", "upgrade"];
 
 /// Whether a directive, or one in its block, admits or refuses requests, or sets fields that a service may trust.
