@@ -28,7 +28,7 @@ pub(crate) struct DatadogSettings {
     optional: OptionalTags,
     /// Further tags, as `name:value`.
     #[serde(default)]
-    #[schemars(inner(length(min = 1, max = 200), regex(pattern = r"^[\p{L}][\p{L}\p{N}_.:/-]*$")))]
+    #[schemars(inner(length(min = 1, max = 200), regex(pattern = r"^[^\W\d_][\w.:/-]*$")))]
     constant_tags: Vec<String>,
     /// Name in log messages of the node.
     #[serde(default = "name")]
@@ -62,7 +62,7 @@ pub(crate) struct DatadogMetadata {
     namespace: String,
     /// Tags of all metrics.
     #[serde(default = "constant_tags")]
-    #[schemars(inner(length(min = 1, max = 200), regex(pattern = r"^[\p{L}][\p{L}\p{N}_.:/-]*$")))]
+    #[schemars(inner(length(min = 1, max = 200), regex(pattern = r"^[^\W\d_][\w.:/-]*$")))]
     constant_tags: Vec<String>,
     /// Maximum number of waiting entries; later ones are discarded.
     #[serde(default = "max_pending_entries", rename = "max_pending_entries")]
