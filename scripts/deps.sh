@@ -187,9 +187,11 @@ install_debian() {
     fi
     echo "installing: ${missing[*]}" >&2
     local failed=
-    "${as_root[@]}" apt-get update -qq &&
+    # Fresh machines run apt of their own for the first minutes.
+    local wait=(-o DPkg::Lock::Timeout=300)
+    "${as_root[@]}" apt-get update -qq "${wait[@]}" &&
         "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
-            apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null || failed=yes
+            apt-get install -y -qq --no-install-recommends "${wait[@]}" "${missing[@]}" >/dev/null || failed=yes
     [[ -z $made_policy ]] || "${as_root[@]}" rm -f "$policy"
     [[ -z $failed ]]
 }
