@@ -24,6 +24,7 @@ use yumen_plugin::{
     ResponseHead, ResponseHeadPhase, Step,
 };
 
+use crate::auth::remove_consumer_fields;
 use crate::jose::JwsAlgorithm;
 use crate::session::{SessionFault, SessionLookup, SessionStore};
 use bearer::BearerChecks;
@@ -210,19 +211,6 @@ fn warn_of_settings(settings: &OpenidConnectSettings, setup: &PluginBuildContext
     if settings.id_token.accept_none_alg {
         let message = "ID tokens without a signature are accepted from the token endpoint";
         setup.warn("accept_none_alg", message, "remove it if the provider signs its ID tokens");
-    }
-}
-
-/// Fields by which the upstream knows a consumer.
-const CONSUMER_FIELDS: [&str; 3] = ["X-Consumer-Username", "X-Consumer-Custom-ID", "X-Credential-Identifier"];
-
-/// Removes the fields by which the upstream knows a consumer if there is none: a login that names only a user must not
-/// pass on those of a client.
-pub(crate) fn remove_consumer_fields(ex: &mut Exchange<'_>) {
-    if ex.consumer.is_none() {
-        for name in CONSUMER_FIELDS {
-            ex.request.fields.remove_equivalent(name);
-        }
     }
 }
 

@@ -101,20 +101,23 @@ fn cas_ticket_becomes_a_session() {
         respond(stream, 200, "", body.as_bytes())
     });
     let settings = json!({
-        "idp_uri": format!("http://{}/cas", cas.address), "cas_callback_uri": "/callback", "logout_uri": "/logout",
+        "idp_uri": format!("http://{}/cas", cas.address), "cas_callback_uri": "http://x/callback", "logout_uri": "/logout",
         "cookie": { "secret": "0123456789abcdef0123456789abcdef", "secure": false },
     });
     let gateway = gateway("cas-auth", &settings, &upstream);
     let login = gateway.get("/orders?a=b");
     let location = login.field("location").expect("a redirect").to_owned();
     assert!(
-        location.starts_with(&format!("http://{}/cas/login?service=http%3A%2F%2F", cas.address)),
+        location.starts_with(&format!("http://{}/cas/login?service=http%3A%2F%2Fx%2Fcallback", cas.address)),
         "{location}"
     );
-    let state = cookie(&login, "CAS_REQUEST_URI");
+    let begun = cookie(&login, "CAS_REQUEST_URI");
+    let state = location.split("%3Fstate%3D").nth(1).expect("the service has a state");
     let with = |path: &str, cookie: &str| gateway.get_with(path, &format!("Cookie: {cookie}\r\n"));
-    assert_eq!(with("/callback?ticket=ST-2", &state).status, 401);
-    let done = with("/callback?ticket=ST-1", &state);
+    let callback = |ticket: &str| with(&format!("/callback?state={state}&ticket={ticket}"), &begun);
+    assert_eq!(with("/callback?ticket=ST-1", &begun).status, 401);
+    assert_eq!(callback("ST-2").status, 401);
+    let done = callback("ST-1");
     assert_eq!((done.status, done.field("location")), (302, Some("/orders?a=b")));
     let session = cookie(&done, "CAS_SESSION");
     // All workers know the session.
@@ -201,9 +204,16 @@ fn codes_of_feishu_and_dingtalk_become_sessions() {
         }
         let gateway = gateway(&format!("{name}-auth"), &settings, &upstream);
         let login = gateway.get("/orders");
-        assert_eq!((login.status, login.field("location")), (302, Some("/login")), "{name}");
-        assert_eq!(gateway.get("/orders?code=bad").status, 401, "{name}");
-        let first = gateway.get_with("/orders?code=good", "X-Userinfo: forged\r\n");
+        let location = login.field("location").unwrap_or_default();
+        let state = location.strip_prefix("/login?state=").expect("the login page gets a state");
+        let begun = cookie(&login, &format!("{name}_login"));
+        assert_eq!(gateway.get(&format!("/orders?code=good&state={state}")).status, 401, "{name}");
+        let with_code = |code: &str| {
+            let fields = format!("X-Userinfo: forged\r\nCookie: {begun}\r\n");
+            gateway.get_with(&format!("/orders?code={code}&state={state}"), &fields)
+        };
+        assert_eq!(with_code("bad").status, 401, "{name}");
+        let first = with_code("good");
         // {"name":"Ann"}
         assert_eq!(first.text(), "eyJuYW1lIjoiQW5uIn0=", "{name}");
         // The cookie of the upstream stays.
