@@ -15,6 +15,9 @@ pub(crate) fn identify_anonymous(ex: &mut Exchange<'_>, username: &str) -> Resul
     Ok(())
 }
 
+/// Left in an exchange by a plugin that lets a request pass without a credential. `multi-auth` counts it as refused.
+pub(crate) struct PassedWithoutCredential;
+
 /// Compares secrets in constant time; only their lengths can be observed.
 pub(crate) fn same_secret(left: &[u8], right: &[u8]) -> bool {
     // `black_box` keeps the compiler from ending the loop at the first difference.

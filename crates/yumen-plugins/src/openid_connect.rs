@@ -24,7 +24,7 @@ use yumen_plugin::{
     ResponseHead, ResponseHeadPhase, Step,
 };
 
-use crate::auth::remove_consumer_fields;
+use crate::auth::{PassedWithoutCredential, remove_consumer_fields};
 use crate::jose::JwsAlgorithm;
 use crate::session::{SessionFault, SessionLookup, SessionStore};
 use bearer::BearerChecks;
@@ -199,7 +199,7 @@ fn algorithms(written: Option<&str>) -> Result<Vec<JwsAlgorithm>, InvalidSetting
     names.map(algorithm).collect()
 }
 
-/// Warns about settings without effect.
+/// Warns about settings without effect, and about those that accept more than users may expect.
 fn warn_of_settings(settings: &OpenidConnectSettings, setup: &PluginBuildContext<'_>) {
     for name in ["client_id", "response_type", "redirect_uri", "state", "nonce", "code_challenge"] {
         let params = settings.login.authorization_params.as_ref();
@@ -207,6 +207,12 @@ fn warn_of_settings(settings: &OpenidConnectSettings, setup: &PluginBuildContext
             let path = format!("authorization_params.{name}");
             setup.warn(&path, "has no effect: the gateway sets this parameter itself", "remove it");
         }
+    }
+    let verifies_itself = settings.bearer.use_jwks || settings.bearer.public_key.is_some();
+    if verifies_itself && !settings.checks.selects_tokens() {
+        let path = "claim_validator.audience.match_with_client_id";
+        let message = "bearer tokens are accepted that the provider has issued for other applications";
+        setup.warn(path, message, "set it to true, or set required_scopes or claim_schema");
     }
     if settings.id_token.accept_none_alg {
         let message = "ID tokens without a signature are accepted from the token endpoint";
@@ -231,8 +237,10 @@ impl OpenidConnect {
         token
     }
 
-    /// Removes a bearer token that is not verified, if the upstream takes `Authorization` for that of the gateway.
-    fn remove_bearer(&self, ex: &mut Exchange<'_>) {
+    /// Lets a request pass without a user. A bearer token that is not verified is removed if the upstream takes
+    /// `Authorization` for that of the gateway.
+    fn pass_without_user(&self, ex: &mut Exchange<'_>) {
+        ex.leave(PassedWithoutCredential);
         let access = &self.fields.access;
         if access.set_access_token_header && access.access_token_in_authorization_header {
             ex.request.fields.remove_equivalent("Authorization");
@@ -334,7 +342,7 @@ impl OpenidConnect {
             SessionLookup::Stored(_) => DryRunResult::Note("depends on the session in Redis".into()),
             SessionLookup::Absent | SessionLookup::Invalid(_) => match self.login.unauth_action {
                 UnauthAction::Pass => {
-                    self.remove_bearer(ex);
+                    self.pass_without_user(ex);
                     DryRunResult::Note("passes without a user".into())
                 }
                 UnauthAction::Deny => DryRunResult::Respond(LocalResponse::status(401)),

@@ -388,6 +388,16 @@ pub(super) struct ClaimCheckSettings {
     pub(super) claim_validator: Option<ClaimValidatorSettings>,
 }
 
+impl ClaimCheckSettings {
+    /// Whether the checks distinguish tokens for this application from others of the issuer.
+    pub(super) fn selects_tokens(&self) -> bool {
+        let audience = self.claim_validator.as_ref().and_then(|validator| validator.audience.as_ref());
+        self.claim_schema.is_some()
+            || self.required_scopes.as_ref().is_some_and(|scopes| !scopes.is_empty())
+            || audience.is_some_and(|audience| audience.match_with_client_id)
+    }
+}
+
 /// Checks of issuer and audience.
 #[derive(Deserialize, JsonSchema, Default)]
 #[schemars(inline)]
