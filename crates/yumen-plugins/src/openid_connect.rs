@@ -13,6 +13,7 @@ mod logout;
 mod provider;
 mod refresh;
 mod settings;
+mod shared_renewal;
 mod tokens;
 mod user;
 

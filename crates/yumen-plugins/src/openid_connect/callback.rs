@@ -127,8 +127,8 @@ impl OpenidConnect {
         let code = parameters.code.as_deref().ok_or_else(|| failed("the response has no code"))?;
         let session = self.exchange_code(provider, ex, &login, code).await?;
         let request = self.cookie_request(ex);
-        // Without the previous session: a new login gets a new number in the store.
-        let cookies = sessions.save(ex.host, request, &session, None).await.map_err(session_failure)?;
+        let cookies = sessions.save(ex.host, request, &session, SessionSave::Login).await;
+        let cookies = cookies.map_err(session_failure)?;
         let mut response = self.return_to(sessions, &login.return_path);
         let lines = cookies.into_iter().chain([removal]).chain(self.ended_login_cookie(sessions, ex));
         lines.for_each(|line| response.fields_mut().add("Set-Cookie", line.as_bytes()));

@@ -14,6 +14,8 @@ use yumen_plugin::{
     SubrequestResponse, SubrequestSpec, UpstreamSlot,
 };
 
+mod stored_sessions;
+
 use super::login::{path_of, return_path, state_cookie};
 use crate::jose::{ClientSigner, JwsAlgorithm};
 use crate::testing::{PluginBench, TestReply};
