@@ -224,3 +224,73 @@ fn codes_of_feishu_and_dingtalk_become_sessions() {
         assert_eq!(upstream.requests(), 2, "{name}");
     }
 }
+
+/// A wolf server, whose user Ann may read `/orders`.
+fn wolf() -> Upstream {
+    Upstream::start(|request, stream| {
+        let user = json!({ "id": 7, "username": "ann", "nickname": "Ann B" });
+        let (path, query) = request.target.split_once('?').unwrap_or((&request.target, ""));
+        match (path, request.field("x-rbac-token")) {
+            ("/wolf/rbac/login.rest", None) if body(request).contains("\"password\":\"good\"") => {
+                answer(stream, 200, &json!({ "ok": true, "data": { "token": "t-1", "userInfo": user } }))
+            }
+            ("/wolf/rbac/login.rest", None) => answer(stream, 200, &json!({ "ok": false })),
+            ("/wolf/rbac/access_check", Some("t-1")) => {
+                let may = query == "appID=shop&resName=%2Forders&action=GET&clientIP=127.0.0.1";
+                let status = if may { 200 } else { 401 };
+                let reason = if may { "" } else { "no permission to access" };
+                answer(
+                    stream,
+                    status,
+                    &json!({ "ok": may, "reason": reason, "data": { "userInfo": user } }),
+                )
+            }
+            _ => answer(stream, 401, &json!({ "ok": false, "reason": "token is invalid" })),
+        }
+    })
+}
+
+#[test]
+fn wolf_decides_about_requests_with_its_tokens() {
+    let (wolf, upstream) = (wolf(), Upstream::echo("a"));
+    let server = format!("http://{}", wolf.address);
+    let gateway = Gateway::with(
+        &json!({
+            "consumers": [
+                { "username": "shop", "plugins": { "wolf-rbac": { "appid": "shop", "server": server } } },
+                // A server of its own, at which nothing listens.
+                { "username": "bar", "plugins": { "wolf-rbac": { "appid": "bar", "server": "http://127.0.0.1:1" } } },
+            ],
+            "routes": [
+                { "id": "1", "uri": "/*", "plugins": { "wolf-rbac": {} }, "upstream": upstream.alone() },
+                { "id": "2", "uri": "/apisix/plugin/wolf-rbac/*", "plugins": { "public-api": {} } },
+            ],
+        }),
+        &Options { workers: 2, ..Options::default() },
+    );
+    let login = |password: &str| {
+        let arguments = json!({ "appid": "shop", "username": "ann", "password": password }).to_string();
+        let length = arguments.len();
+        gateway.send(format!(
+            "POST /apisix/plugin/wolf-rbac/login HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{arguments}"
+        ))
+    };
+    let refused = login("bad");
+    assert_eq!((refused.status, &refused.json()["rbac_token"]), (200, &Value::Null));
+    let token = login("good").json()["rbac_token"].as_str().expect("a token").to_owned();
+    assert_eq!(token, "V1#shop#t-1");
+    let get = |path: &str, token: &str| gateway.get_with(path, &format!("Authorization: {token}\r\nX-UserId: 1\r\n"));
+    let passed = get("/orders", &token);
+    assert_eq!((passed.status, passed.field("x-userid")), (200, Some("7")));
+    let seen = &passed.json()["fields"];
+    for (name, expected) in [("x-userid", "7"), ("x-username", "ann"), ("x-consumer-username", "shop")] {
+        assert_eq!(seen[name], expected, "{name} in {seen}");
+    }
+    let denied = get("/other", &token);
+    let expected = json!({ "message": "no permission to access", "username": "ann", "nickname": "Ann B" });
+    assert_eq!((denied.status, denied.json()), (401, expected));
+    assert_eq!(get("/orders", "V1#shop#other").json(), json!({ "message": "token is invalid" }));
+    assert_eq!((get("/orders", "V1#bar#t-1").status, get("/orders", "V1#none#t-1").status), (500, 401));
+    assert_eq!(upstream.requests(), 1);
+}

@@ -6,7 +6,7 @@ use super::{ConvertedPlugins, PluginJob};
 use crate::report::dropped;
 
 /// Plugins that assign a consumer to a request.
-pub(super) const IDENTIFIES: [&str; 10] = [
+pub(super) const IDENTIFIES: [&str; 9] = [
     "key-auth",
     "key-auth-enc",
     "basic-auth",
@@ -14,7 +14,6 @@ pub(super) const IDENTIFIES: [&str; 10] = [
     "hmac-auth",
     "ldap-auth",
     "oauth2",
-    "openid-connect",
     "mtls-auth",
     "vault-auth",
 ];
