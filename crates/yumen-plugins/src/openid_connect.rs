@@ -3,6 +3,7 @@
 //! The control plane fetches the discovery document and the key set. Calls to the endpoints of the provider are
 //! subrequests to inline upstreams.
 
+mod backchannel;
 mod bearer;
 mod callback;
 mod checks;
@@ -27,7 +28,7 @@ use yumen_plugin::{
 
 use crate::auth::{PassedWithoutCredential, remove_consumer_fields};
 use crate::jose::JwsAlgorithm;
-use crate::session::{SessionFault, SessionLookup, SessionStore};
+use crate::session::{SessionFault, SessionLookup, SessionSettings, SessionStore};
 use bearer::BearerChecks;
 use checks::ClaimChecks;
 use client_auth::{ClientAuthMethod, OidcClient};
@@ -118,7 +119,7 @@ impl PluginFactory for OpenidConnect {
             checks,
             signatures,
             timeout_ms: connection.timeout_ms(),
-            sessions: sessions.map(|session| session.build(setup)).transpose()?,
+            sessions: sessions.map(|session| build_sessions(session, &settings.logout, setup)).transpose()?,
             refreshes: setup.carry.keep("openid-connect/refreshes", RefreshFlights::default),
             login: settings.login,
             logout: settings.logout,
@@ -126,6 +127,22 @@ impl PluginFactory for OpenidConnect {
             fields: settings.fields,
         })
     }
+}
+
+/// The sessions. A provider that ends them needs a store.
+fn build_sessions(
+    session: SessionSettings,
+    logout: &LogoutSettings,
+    setup: &PluginBuildContext<'_>,
+) -> Result<SessionStore, InvalidSettings> {
+    let sessions = session.build(setup)?;
+    let Some(path) = &logout.backchannel_logout_path else { return Ok(sessions) };
+    const PATH: &str = "backchannel_logout_path";
+    if !path.starts_with('/') || !path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'?') {
+        return Err(InvalidSettings::at(PATH, "not a path such as /backchannel-logout"));
+    }
+    let message = "a session in a cookie cannot be ended by the provider; set session.storage to redis";
+    sessions.indexed().ok_or_else(|| InvalidSettings::at(PATH, message))
 }
 
 /// Requirements between settings, with the messages of APISIX.
@@ -329,6 +346,9 @@ impl OpenidConnect {
         }
         if path == self.logout.logout_path.as_bytes() {
             return DryRunResult::Note("ends the session".into());
+        }
+        if self.is_backchannel_logout(ex) {
+            return DryRunResult::Note("ends the sessions that the logout token names".into());
         }
         match sessions.find(ex) {
             SessionLookup::Found(opened)

@@ -13,7 +13,7 @@ pub(crate) use cookie::{LoginCookieAttributes, cookies_of};
 pub(crate) use seal::{CookiePurpose, LoginSealKeys, SealFault};
 pub(crate) use settings::SessionSettings;
 pub(crate) use store::{
-    CookieRequest, LoginSession, OpenedLogin, PreparedIdentity, RenewalLock, RenewalTurn, SessionFault,
+    CookieRequest, EndedSessions, LoginSession, OpenedLogin, PreparedIdentity, RenewalLock, RenewalTurn, SessionFault,
     SessionLookup, SessionSave, SessionStore,
 };
 

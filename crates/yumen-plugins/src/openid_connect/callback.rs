@@ -7,7 +7,9 @@ use super::client_auth::EndpointCall;
 use super::form::FormBody;
 use super::login::{LOGIN_TIME_S, LoginReason, LoginState};
 use super::provider::OidcProvider;
-use super::tokens::{GrantFault, GrantedTokens, IdTokenRules, access_end_s, read_object, verify_id_token};
+use super::tokens::{
+    GrantFault, GrantedTokens, IdTokenRules, access_end_s, read_object, unverified_claims, verify_id_token,
+};
 use super::{OpenidConnect, session_failure, unavailable};
 use crate::auth::same_secret;
 use crate::jose::JoseToken;
@@ -231,10 +233,12 @@ impl OpenidConnect {
             }
             _ => None,
         };
+        let sid = unverified_claims(id_token).and_then(|claims| claims.get("sid")?.as_str().map(str::to_owned));
         Ok(LoginSession {
             issuer: provider.metadata.issuer.clone(),
             client_id: self.client.id.clone(),
             subject,
+            sid,
             access_expires_s: access_end_s(
                 &granted,
                 self.renewal.access_token_expires_in,

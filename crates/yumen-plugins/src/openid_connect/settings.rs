@@ -333,6 +333,9 @@ pub(super) struct LogoutSettings {
     /// Whether a logout revokes the tokens (RFC 7009).
     #[serde(default)]
     pub(super) revoke_tokens_on_logout: bool,
+    /// Path at which the provider ends sessions by a logout token (OpenID Connect Back-Channel Logout 1.0). Requires
+    /// sessions in Redis. Beyond APISIX.
+    pub(super) backchannel_logout_path: Option<String>,
 }
 
 fn logout_path() -> String {

@@ -46,6 +46,9 @@ impl OpenidConnect {
         if path == self.logout.logout_path.as_bytes() {
             return Step::Wait(Box::pin(self.logout(provider, sessions, ex)));
         }
+        if self.is_backchannel_logout(ex) {
+            return self.backchannel_step(provider, sessions, ex);
+        }
         let lookup = sessions.find(ex);
         if let SessionLookup::Found(opened) = &lookup {
             let now_s = ex.now.unix_s();

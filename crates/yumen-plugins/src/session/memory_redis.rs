@@ -13,7 +13,7 @@ use yumen_plugin::background::{
 use yumen_plugin::Now;
 use yumen_plugin::plugin::LocalFuture;
 
-use super::redis::{DELETE, GET, SET, UNLOCK};
+use super::redis::{DELETE, GET, INDEX, MEMBERS, SET, UNLOCK};
 pub(crate) use super::redis::{LOCK, RENEW, REPLACE};
 use super::store::hex_of;
 
@@ -61,6 +61,16 @@ impl MemoryRedis {
             }
             (LOCK, Some(_)) | (RENEW | REPLACE, None) => Ok(RedisReply::Nil),
             (REPLACE, Some(found)) if hex(&found).as_bytes() != call.args[2] => Ok(RedisReply::Integer(0)),
+            (INDEX, found) => {
+                let members = [found.unwrap_or_default(), written()].concat();
+                values.insert(key, [members, b" ".to_vec()].concat());
+                Ok(RedisReply::Integer(1))
+            }
+            (MEMBERS, found) => {
+                let found = found.unwrap_or_default();
+                let members = found.split(|byte| *byte == b' ').filter(|member| !member.is_empty());
+                Ok(RedisReply::Array(members.map(|member| RedisReply::Text(member.to_vec())).collect()))
+            }
             (UNLOCK, found) if found != Some(written()) => Ok(RedisReply::Integer(0)),
             (UNLOCK, _) => {
                 values.remove(&key);

@@ -25,6 +25,14 @@ pub(crate) const REPLACE: RedisScript = RedisScript {
            if redis.sha1hex(value) ~= ARGV[3] then return 0 end \
            return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])",
 };
+/// Adds a member to a set of at most 1000, which lasts at least as long as the member.
+pub(super) const INDEX: RedisScript = RedisScript {
+    text: "redis.call('SADD', KEYS[1], ARGV[1]) \
+           if redis.call('SCARD', KEYS[1]) > 1000 then redis.call('SPOP', KEYS[1]) end \
+           if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end \
+           return 1",
+};
+pub(super) const MEMBERS: RedisScript = RedisScript { text: "return redis.call('SMEMBERS', KEYS[1])" };
 pub(crate) const LOCK: RedisScript =
     RedisScript { text: "return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX')" };
 /// Releases a lock, unless it has ended and another node holds it.
@@ -212,6 +220,34 @@ impl SessionRedis {
             Ok(_) => Ok(true),
             Err(_) => Err(StorageUnavailable),
         }
+    }
+
+    /// Adds a member to a set for `lasts_ms`.
+    pub(super) async fn index(
+        &self,
+        host: &dyn PluginHost,
+        key: &str,
+        member: &str,
+        lasts_ms: u64,
+    ) -> Result<(), StorageUnavailable> {
+        let args = vec![member.as_bytes().to_vec(), lasts_ms.to_string().into_bytes()];
+        self.call(host, INDEX, key, args)?.await.map(drop).map_err(|_| StorageUnavailable)
+    }
+
+    /// The members of a set.
+    pub(super) async fn members(
+        &self,
+        host: &dyn PluginHost,
+        key: &str,
+    ) -> Result<Vec<String>, StorageUnavailable> {
+        let Ok(RedisReply::Array(members)) = self.call(host, MEMBERS, key, Vec::new())?.await else {
+            return Err(StorageUnavailable);
+        };
+        let text = |member| match member {
+            RedisReply::Text(text) => String::from_utf8(text).ok(),
+            _ => None,
+        };
+        Ok(members.into_iter().filter_map(text).collect())
     }
 
     /// Takes a lock for `lasts_ms`; false if another request holds it.

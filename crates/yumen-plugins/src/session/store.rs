@@ -30,6 +30,9 @@ pub(crate) struct LoginSession {
     /// The user at the provider.
     #[serde(rename = "s")]
     pub(crate) subject: String,
+    /// The session at the provider.
+    #[serde(rename = "d", skip_serializing_if = "Option::is_none")]
+    pub(crate) sid: Option<String>,
     #[serde(rename = "a", skip_serializing_if = "Option::is_none")]
     pub(crate) access_token: Option<String>,
     #[serde(rename = "r", skip_serializing_if = "Option::is_none")]
@@ -122,6 +125,31 @@ impl<'o> SessionSave<'o> {
     }
 }
 
+/// The sessions that a provider ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum EndedSessions {
+    /// Those of one session at the provider.
+    Session(String),
+    /// All of a user.
+    Subject(String),
+}
+
+impl EndedSessions {
+    /// The key of the set with the sessions in the store.
+    fn key(&self, issuer: &str, client_id: &str) -> String {
+        let (kind, name) = match self {
+            EndedSessions::Session(sid) => ("sid", sid),
+            EndedSessions::Subject(subject) => ("sub", subject),
+        };
+        let mut owner = Vec::new();
+        for part in [issuer, client_id, name] {
+            owner.extend(part.len().to_be_bytes());
+            owner.extend(part.as_bytes());
+        }
+        format!("{kind}:{}", stored_key(&owner))
+    }
+}
+
 /// The right to renew the tokens of a session in the store.
 pub(crate) struct RenewalLock {
     key: String,
@@ -193,6 +221,8 @@ pub(crate) struct SessionStore {
     attributes: LoginCookieAttributes,
     timeouts: SessionTimeouts,
     redis: Option<SessionRedis>,
+    /// Whether the provider may end sessions, so that the store finds them by its names.
+    is_indexed: bool,
     opened: PerWorker<RecentTexts<Arc<OpenedLogin>>>,
 }
 
@@ -206,7 +236,49 @@ impl SessionStore {
         workers: usize,
     ) -> SessionStore {
         let opened = PerWorker::new(workers, RecentTexts::default);
-        SessionStore { keys, name: name.into(), attributes, timeouts, redis, opened }
+        SessionStore { keys, name: name.into(), attributes, timeouts, redis, is_indexed: false, opened }
+    }
+
+    /// The same sessions, which their provider may end; `None` if they are in cookies.
+    pub(crate) fn indexed(self) -> Option<SessionStore> {
+        self.redis.is_some().then_some(SessionStore { is_indexed: true, ..self })
+    }
+
+    /// Registers a new session in the store under the names by which its provider may end it.
+    async fn index(
+        &self,
+        host: &dyn PluginHost,
+        session: &LoginSession,
+        key: &str,
+    ) -> Result<(), SessionFault> {
+        let Some(redis) = self.redis.as_ref().filter(|_| self.is_indexed) else { return Ok(()) };
+        // Renewals extend a session, up to this end.
+        let absolute_s = if self.timeouts.absolute_s > 0 { self.timeouts.absolute_s } else { FOREVER_S };
+        let sid = session.sid.clone().map(EndedSessions::Session);
+        for names in sid.into_iter().chain([EndedSessions::Subject(session.subject.clone())]) {
+            let set = names.key(&session.issuer, &session.client_id);
+            let added = redis.index(host, &set, key, absolute_s.saturating_mul(1000)).await;
+            added.map_err(|_| SessionFault::StorageUnavailable)?;
+        }
+        Ok(())
+    }
+
+    /// Ends sessions of a provider and client in the store.
+    pub(crate) async fn end_all(
+        &self,
+        host: &dyn PluginHost,
+        issuer: &str,
+        client_id: &str,
+        ended: &EndedSessions,
+    ) -> Result<(), SessionFault> {
+        let Some(redis) = &self.redis else { return Ok(()) };
+        let set = ended.key(issuer, client_id);
+        let unavailable = |_| SessionFault::StorageUnavailable;
+        for key in redis.members(host, &set).await.map_err(unavailable)? {
+            redis.delete(host, &key).await.map_err(unavailable)?;
+        }
+        // Last, so that a logout that failed can be repeated.
+        redis.delete(host, &set).await.map_err(unavailable)
     }
 
     /// The name of the session cookie.
@@ -341,7 +413,10 @@ impl SessionStore {
         let sealed = sealed.ok_or(SessionFault::TooLarge)?;
         // Another request may have logged the user out meanwhile: only a login writes where nothing is.
         let saved = match reason {
-            SessionSave::Login => redis.set(host, &key, sealed, ends_ms).await.map(|()| true),
+            SessionSave::Login => {
+                self.index(host, session, &key).await?;
+                redis.set(host, &key, sealed, ends_ms).await.map(|()| true)
+            }
             SessionSave::Tokens(_) => redis.renew(host, &key, sealed, ends_ms).await,
             SessionSave::Use(opened) => {
                 let digest = opened.stored.as_ref().map_or("", |stored| &stored.digest);

@@ -41,6 +41,7 @@ fn session(claims: Value) -> LoginSession {
         issuer: "https://idp".to_owned(),
         client_id: "me".to_owned(),
         subject: "alice".to_owned(),
+        sid: None,
         access_token: Some("access".to_owned()),
         refresh_token: Some("refresh".to_owned()),
         id_token: None,

@@ -125,3 +125,51 @@ fn use_of_a_session_does_not_replace_newer_tokens() {
         assert_ne!(bench.value(), bench.expired);
     }
 }
+
+#[test]
+fn provider_ends_sessions_by_a_logout_token() {
+    let redis = Rc::<MemoryRedis>::default();
+    let mut node = LoginBench::new(json!({
+        "session": {"secret": SECRET, "storage": "redis", "redis": {}}, "backchannel_logout_path": "/ended",
+    }));
+    node.bench.host.outbound = Some(Rc::new(MemoryRedisClient(redis.clone())));
+    let first = cookie_fields(&node.log_in("/shop", &json!({"sid": "s1"})));
+    let second = cookie_fields(&node.log_in("/shop", &json!({"sid": "s2"})));
+    let status = |cookies: &str| node.get("/shop", cookies).status;
+    let event = json!({"http://schemas.openid.net/event/backchannel-logout": {}});
+    let end = |changes: Value| {
+        let mut claims = json!({"events": event, "sid": "s1"});
+        claims.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        let body = format!("logout_token={}", node.provider.token(&claims));
+        node.bench.run(&node.plugin, &format!("POST /ended HTTP/1.1\nHost: shop.test\n\n{body}"))
+    };
+    for changes in [
+        json!({"iss": "https://other.test"}),
+        json!({"aud": "other"}),
+        json!({"nonce": "n"}),
+        json!({"events": null}),
+        json!({"events": {"other": {}}}),
+        json!({"iat": null}),
+        json!({"iat": NOW_S - 500}),
+        json!({"exp": NOW_S - 500}),
+        json!({"sid": null, "sub": null}),
+    ] {
+        let reply = end(changes.clone());
+        assert_eq!((reply.status, reply.field("Cache-Control").as_deref()), (400, Some("no-store")), "{changes}");
+    }
+    for body in ["", "logout_token=a", "logout_token=a.b.c", "logout_token=eyJhbGciOiJub25lIn0.e30."] {
+        let reply = node.bench.run(&node.plugin, &format!("POST /ended HTTP/1.1\nHost: shop.test\n\n{body}"));
+        assert_eq!(reply.status, 400, "{body}");
+    }
+    let forged = MemoryProvider::new(&json!({})).token(&json!({"events": event, "sid": "s1"}));
+    let forged = format!("POST /ended HTTP/1.1\nHost: shop.test\n\nlogout_token={forged}");
+    assert_eq!(node.bench.run(&node.plugin, &forged).status, 400);
+    assert_eq!((status(&first), status(&second)), (200, 200));
+    assert_eq!(end(json!({})).status, 200);
+    assert_eq!((status(&first), status(&second)), (302, 200));
+    // Without a session, the token ends all of the user.
+    assert_eq!(end(json!({"sid": null})).status, 200);
+    assert_eq!(status(&second), 302);
+    // One that names no session of ours ends none, and succeeds (§2.7).
+    assert_eq!(end(json!({})).status, 200);
+}
