@@ -14,7 +14,7 @@ use super::{OpenidConnect, session_failure, unavailable};
 use crate::auth::same_secret;
 use crate::jose::JoseToken;
 use crate::query::pairs;
-use crate::session::{LoginSession, SessionStore};
+use crate::session::{LoginSession, SessionSave, SessionStore};
 
 /// Restarts of a login after temporary errors.
 const RESTARTS_MAX: u8 = 3;
