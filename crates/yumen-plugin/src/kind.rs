@@ -97,7 +97,10 @@ pub trait ConsumerAuth: PluginFactory {
     fn key(consumer: &Self::Consumer) -> &str;
 
     /// Completes the credentials by what they refer to, such as the upstream of a URL in them.
-    fn complete(_consumer: &mut Self::Consumer, _setup: &PluginBuildContext<'_>) -> Result<(), InvalidSettings> {
+    fn complete(
+        _consumer: &mut Self::Consumer,
+        _setup: &PluginBuildContext<'_>,
+    ) -> Result<(), InvalidSettings> {
         Ok(())
     }
 }

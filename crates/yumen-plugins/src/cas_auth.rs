@@ -338,7 +338,13 @@ impl CasAuth {
             .field("Cache-Control", "no-store")
     }
 
-    async fn wait<'a>(&self, ex: &Exchange<'_>, ticket: String, service: String, login: CasLogin) -> Step<'a> {
+    async fn wait<'a>(
+        &self,
+        ex: &Exchange<'_>,
+        ticket: String,
+        service: String,
+        login: CasLogin,
+    ) -> Step<'a> {
         Step::Respond(self.begin_session(ex, &ticket, &service, &login).await)
     }
 }

@@ -308,7 +308,8 @@ impl<P: CodeProvider> CodeLogin<P> {
         if let Some(user) = self.session.read::<Value>(ex) {
             return CodeLoginStep::Known(user);
         }
-        let text = |code: &[u8]| std::str::from_utf8(code).ok().filter(|code| !code.is_empty()).map(str::to_owned);
+        let text =
+            |code: &[u8]| std::str::from_utf8(code).ok().filter(|code| !code.is_empty()).map(str::to_owned);
         // Another site cannot make a browser send the field.
         if let Some(code) = ex.request.fields.get(&self.code_header) {
             return text(code).map_or_else(|| self.begin(ex), CodeLoginStep::Exchange);
@@ -346,7 +347,8 @@ impl<P: CodeProvider> CodeLogin<P> {
             return CodeLoginStep::Respond(response.field("Location", &self.page.written));
         };
         // Tabs of a browser share the state, so that each of them may end its login.
-        let login = cookie.read::<CodeLoginState>(ex).unwrap_or_else(|| CodeLoginState { state: new_state(ex) });
+        let login =
+            cookie.read::<CodeLoginState>(ex).unwrap_or_else(|| CodeLoginState { state: new_state(ex) });
         let location = format!("{}{}{}", self.page.before, login.state, self.page.after);
         match cookie.write(ex, &login, LOGIN_S) {
             None => CodeLoginStep::Respond(LocalResponse::status(503)),

@@ -81,10 +81,12 @@ impl PluginFactory for MultiAuth {
 
 /// Warns about settings by which a plugin lets requests without a credential pass. Inside this plugin it refuses them.
 fn warn_of_passing(path: &str, name: &str, settings: &Value, setup: &PluginBuildContext<'_>) {
-    let passing = [("openid-connect", "unauth_action", json!("pass")), ("jwe-decrypt", "strict", json!(false))];
+    let passing =
+        [("openid-connect", "unauth_action", json!("pass")), ("jwe-decrypt", "strict", json!(false))];
     for (plugin, setting, value) in passing {
         if name == plugin && settings.get(setting) == Some(&value) {
-            let message = format!("{value} has no effect here: requests that no plugin authenticates are refused");
+            let message =
+                format!("{value} has no effect here: requests that no plugin authenticates are refused");
             setup.warn(&format!("{path}.{setting}"), message, "remove it");
         }
     }
@@ -133,18 +135,23 @@ impl MultiAuth {
 /// The verdict of one plugin.
 async fn verdict_of(plugin: &dyn Plugin, ex: &mut Exchange<'_>) -> MultiAuthVerdict {
     forget_passes(ex);
-    let mut step = plugin.rewrite(ex);
-    let verdict = loop {
-        step = match step {
-            Step::Continue => break MultiAuthVerdict::Accepted,
-            Step::Respond(response) => break MultiAuthVerdict::Refused(response),
-            Step::NeedBody { bytes_max } => break MultiAuthVerdict::NeedBody { bytes_max },
-            Step::Wait(future) => future.await,
-        };
-    };
+    let verdict = settled(plugin, ex).await;
     match forget_passes(ex) {
         true => MultiAuthVerdict::Refused(all_refused()),
         false => verdict,
+    }
+}
+
+/// The verdict of one plugin, which counts a pass without a credential as accepted.
+async fn settled(plugin: &dyn Plugin, ex: &mut Exchange<'_>) -> MultiAuthVerdict {
+    let mut step = plugin.rewrite(ex);
+    loop {
+        step = match step {
+            Step::Continue => return MultiAuthVerdict::Accepted,
+            Step::Respond(response) => return MultiAuthVerdict::Refused(response),
+            Step::NeedBody { bytes_max } => return MultiAuthVerdict::NeedBody { bytes_max },
+            Step::Wait(future) => future.await,
+        };
     }
 }
 

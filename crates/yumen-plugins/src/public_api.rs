@@ -45,7 +45,8 @@ impl PluginFactory for PublicApi {
         let unknown = config.uri.as_ref().filter(|uri| !WOLF_APIS.iter().any(|(_, path, _)| path == uri));
         if let Some(unknown) = unknown {
             let elsewhere = ELSEWHERE.iter().find(|(begin, _)| unknown.starts_with(begin));
-            let remedy = elsewhere.map_or("write the path of an API, or remove the route", |(_, remedy)| remedy);
+            let remedy =
+                elsewhere.map_or("write the path of an API, or remove the route", |(_, remedy)| remedy);
             let message = format!("no plugin has an API at {unknown}: requests are answered 404");
             setup.warn("uri", message, remedy);
         }
@@ -90,7 +91,9 @@ impl Plugin for PublicApi {
     fn dry_run(&self, _: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
         match self.api_of(ex) {
             None => DryRunResult::Respond(LocalResponse::status(404)),
-            Some(_) => DryRunResult::Note("answered by an API of wolf-rbac, which asks the wolf server".into()),
+            Some(_) => {
+                DryRunResult::Note("answered by an API of wolf-rbac, which asks the wolf server".into())
+            }
         }
     }
 }

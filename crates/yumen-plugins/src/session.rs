@@ -13,8 +13,8 @@ pub(crate) use cookie::{LoginCookieAttributes, cookies_of};
 pub(crate) use seal::{CookiePurpose, LoginSealKeys, SealFault};
 pub(crate) use settings::SessionSettings;
 pub(crate) use store::{
-    CookieRequest, EndedSessions, LoginSession, OpenedLogin, PreparedIdentity, RenewalLock, RenewalTurn, SessionFault,
-    SessionLookup, SessionSave, SessionStore,
+    CookieRequest, EndedSessions, LoginSession, OpenedLogin, PreparedIdentity, RenewalLock, RenewalTurn,
+    SessionFault, SessionLookup, SessionSave, SessionStore,
 };
 
 #[cfg(test)]

@@ -151,11 +151,7 @@ fn guard_cases() -> Vec<DryRunCase> {
         }),
         &["GET /a HTTP/1.1", "GET /a?code=c HTTP/1.1"],
     );
-    add(
-        "public-api",
-        json!({}),
-        &["GET /a HTTP/1.1", "GET /apisix/plugin/wolf-rbac/login HTTP/1.1"],
-    );
+    add("public-api", json!({}), &["GET /a HTTP/1.1", "GET /apisix/plugin/wolf-rbac/login HTTP/1.1"]);
     add(
         "cas-auth",
         json!({

@@ -99,7 +99,10 @@ impl ConsumerAuth for WolfRbac {
         &consumer.settings.appid
     }
 
-    fn complete(consumer: &mut WolfCredential, setup: &PluginBuildContext<'_>) -> Result<(), InvalidSettings> {
+    fn complete(
+        consumer: &mut WolfCredential,
+        setup: &PluginBuildContext<'_>,
+    ) -> Result<(), InvalidSettings> {
         consumer.server = Some(WolfServer::build(&consumer.settings, setup)?);
         Ok(())
     }
@@ -146,7 +149,8 @@ impl WolfRbac {
             }
             WolfVerdict::Refused { status, reason, .. } => {
                 let mut body = serde_json::Map::new();
-                let members = [("message", &reason), ("username", &user.username), ("nickname", &user.nickname)];
+                let members =
+                    [("message", &reason), ("username", &user.username), ("nickname", &user.nickname)];
                 for (name, text) in members {
                     if let Some(text) = text {
                         body.insert(name.to_owned(), Value::String(text.clone()));

@@ -148,7 +148,8 @@ fn service_has_a_host_of_the_route_or_of_the_settings() {
         let (cookies, state) = (cookie(&login, "CAS_REQUEST_URI"), state_of(&login));
         bench.host_pattern = pattern;
         bench.host.answers.borrow_mut().push_back(service_response(200, &[], &success("ann")));
-        let end = format!("GET /callback?ticket=ST-1&state={state} HTTP/1.1\nHost: evil.test\nCookie: {cookies}");
+        let end =
+            format!("GET /callback?ticket=ST-1&state={state} HTTP/1.1\nHost: evil.test\nCookie: {cookies}");
         assert_eq!(bench.run(&plugin, &end).status, status, "{pattern} {callback}");
     }
 }

@@ -209,8 +209,7 @@ fn anonymous_consumer_is_used_and_tokens_can_be_hidden() {
 #[test]
 fn keys_that_verify_nothing_are_refused() {
     let bench = PluginBench::new();
-    let refusal =
-        |settings: Value| bench.credentials("jwt-auth", settings).err().map(|error| error.message);
+    let refusal = |settings: Value| bench.credentials("jwt-auth", settings).err().map(|error| error.message);
     for (settings, part) in [
         (json!({"secret": "x"}), "property \"key\" is required"),
         (json!({"key": "k"}), "property \"secret\" is required when \"algorithm\" is \"HS256\""),

@@ -3,7 +3,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
-    DryRunResult, NestedPluginFault, NestedPlugins, PhaseSet, Plugin, PluginBuildContext, PluginFactory, PluginRegistry,
+    DryRunResult, NestedPluginFault, NestedPlugins, PhaseSet, Plugin, PluginBuildContext, PluginFactory,
+    PluginRegistry,
 };
 
 use super::{MultiAuth, MultiAuthSettings};
@@ -130,8 +131,7 @@ fn plugin_that_lets_requests_pass_does_not_authenticate() {
             let request = format!("GET / HTTP/1.1\nHost: a\n{field}");
             assert_eq!(bench.run(&plugin, &request).status, status, "{auth_plugins} {field}");
             let mut ex = bench.exchange(&request);
-            let is_refused =
-                matches!(plugin.dry_run(PhaseSet::REWRITE, &mut ex), DryRunResult::Respond(_));
+            let is_refused = matches!(plugin.dry_run(PhaseSet::REWRITE, &mut ex), DryRunResult::Respond(_));
             assert_eq!(is_refused, status == 401, "{auth_plugins} {field}");
         }
     }

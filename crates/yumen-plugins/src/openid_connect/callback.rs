@@ -233,7 +233,8 @@ impl OpenidConnect {
             }
             _ => None,
         };
-        let sid = unverified_claims(id_token).and_then(|claims| claims.get("sid")?.as_str().map(str::to_owned));
+        let sid =
+            unverified_claims(id_token).and_then(|claims| claims.get("sid")?.as_str().map(str::to_owned));
         Ok(LoginSession {
             issuer: provider.metadata.issuer.clone(),
             client_id: self.client.id.clone(),

@@ -44,8 +44,13 @@ struct FlightTable {
 
 enum RefreshFlight {
     /// Lost if it has not ended by then.
-    Running { until_ms: u64 },
-    Ended { result: Arc<GrantResult>, until_ms: u64 },
+    Running {
+        until_ms: u64,
+    },
+    Ended {
+        result: Arc<GrantResult>,
+        until_ms: u64,
+    },
 }
 
 impl RefreshFlight {

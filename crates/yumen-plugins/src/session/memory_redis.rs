@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::digest;
+use yumen_plugin::Now;
 use yumen_plugin::background::{
     BackgroundHost, RedisFault, RedisReply, RedisResult, RedisScript, RedisScriptCall, RedisTarget,
 };
-use yumen_plugin::Now;
 use yumen_plugin::plugin::LocalFuture;
 
 use super::redis::{DELETE, GET, INDEX, MEMBERS, SET, UNLOCK};

@@ -54,10 +54,7 @@ async fn login(ex: &Exchange<'_>) -> ApiAnswer {
     let token = document.pointer("/data/token").and_then(Value::as_str);
     let token = token.ok_or_else(|| refused_by_server(500))?;
     let user = document.pointer("/data/userInfo").unwrap_or(&Value::Null);
-    Ok(LocalResponse::json(
-        200,
-        &json!({ "rbac_token": RbacToken::write(&appid, token), "user_info": user }),
-    ))
+    Ok(LocalResponse::json(200, &json!({ "rbac_token": RbacToken::write(&appid, token), "user_info": user })))
 }
 
 async fn change_password(ex: &Exchange<'_>) -> ApiAnswer {

@@ -121,7 +121,11 @@ fn only_a_decision_of_the_server_admits() {
     let failed = |status: u16| format!(r#"{{"message":"request to wolf-server failed, status:{status}"}}"#);
     check(vec![document(302, &json!({}))], 500, &failed(302));
     check(vec![document(204, &json!({}))], 500, &failed(204));
-    check(vec![document(502, &json!({})), document(500, &json!({})), document(503, &json!({}))], 500, &failed(503));
+    check(
+        vec![document(502, &json!({})), document(500, &json!({})), document(503, &json!({}))],
+        500,
+        &failed(503),
+    );
     let silent = r#"{"message":"request to wolf-server failed, err:no answer in time"}"#;
     check(vec![Err(SubrequestFault::Timeout)], 500, silent);
 }
@@ -168,11 +172,17 @@ fn login_returns_the_token_of_the_application() {
     let answer = || Some(document(200, &json!({ "ok": true, "data": data })));
     let arguments = json!({ "appid": "shop", "username": "ann", "password": "p&w" });
     let json_body = format!("{LOGIN}Content-Type: application/json; charset=utf-8\n\n{arguments}");
-    let form = format!("{LOGIN}Content-Type: application/x-www-form-urlencoded\n\nappid=shop&username=ann&password=p%26w");
+    let form = format!(
+        "{LOGIN}Content-Type: application/x-www-form-urlencoded\n\nappid=shop&username=ann&password=p%26w"
+    );
     for request in [json_body, form] {
         let (reply, call) = api(&request, answer());
         let expected = json!({ "rbac_token": "V1#shop#t-1", "user_info": { "username": "ann" } });
-        assert_eq!((reply.status, serde_json::from_str(&reply.body).ok()), (200, Some(expected)), "{request}");
+        assert_eq!(
+            (reply.status, serde_json::from_str(&reply.body).ok()),
+            (200, Some(expected)),
+            "{request}"
+        );
         let call = call.expect("the server is asked");
         assert_eq!(call, (Method::Post, "/base/wolf/rbac/login.rest".to_owned(), arguments.clone(), None));
     }
@@ -182,7 +192,9 @@ fn login_returns_the_token_of_the_application() {
 fn other_apis_pass_the_token_on() {
     let token = "Authorization: V1#shop#t-1\n";
     let done = || Some(document(200, &json!({ "ok": true, "data": { "userInfo": { "id": 1 } } })));
-    let put = format!("PUT /apisix/plugin/wolf-rbac/change_pwd HTTP/1.1\n{token}Content-Type: application/json\n\n{{\"newPassword\":\"n\"}}");
+    let put = format!(
+        "PUT /apisix/plugin/wolf-rbac/change_pwd HTTP/1.1\n{token}Content-Type: application/json\n\n{{\"newPassword\":\"n\"}}"
+    );
     let (reply, call) = api(&put, done());
     assert_eq!((reply.status, reply.body.as_str()), (200, "{\"message\":\"success to change password\"}\n"));
     let expected = (
@@ -194,8 +206,7 @@ fn other_apis_pass_the_token_on() {
     assert_eq!(call, Some(expected));
     let (reply, call) = api(&format!("GET /apisix/plugin/wolf-rbac/user_info HTTP/1.1\n{token}"), done());
     assert_eq!((reply.status, reply.body.as_str()), (200, "{\"user_info\":{\"id\":1}}\n"));
-    let expected =
-        (Method::Get, "/base/wolf/rbac/user_info".to_owned(), json!({}), Some("t-1".to_owned()));
+    let expected = (Method::Get, "/base/wolf/rbac/user_info".to_owned(), json!({}), Some("t-1".to_owned()));
     assert_eq!(call, Some(expected));
 }
 

@@ -18,10 +18,9 @@ pub(super) struct RbacToken {
 impl RbacToken {
     /// The token of a request, or the refusal.
     pub(super) fn of_request(request: &RequestHead) -> Result<RbacToken, LocalResponse> {
-        let text = find(request)
-            .ok_or_else(|| LocalResponse::message(401, "Missing rbac token in request"))?;
-        RbacToken::parse(&text)
-            .ok_or_else(|| LocalResponse::message(401, "invalid rbac token: parse failed"))
+        let text =
+            find(request).ok_or_else(|| LocalResponse::message(401, "Missing rbac token in request"))?;
+        RbacToken::parse(&text).ok_or_else(|| LocalResponse::message(401, "invalid rbac token: parse failed"))
     }
 
     fn parse(text: &[u8]) -> Option<RbacToken> {

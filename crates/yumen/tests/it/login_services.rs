@@ -239,11 +239,7 @@ fn wolf() -> Upstream {
                 let may = query == "appID=shop&resName=%2Forders&action=GET&clientIP=127.0.0.1";
                 let status = if may { 200 } else { 401 };
                 let reason = if may { "" } else { "no permission to access" };
-                answer(
-                    stream,
-                    status,
-                    &json!({ "ok": may, "reason": reason, "data": { "userInfo": user } }),
-                )
+                answer(stream, status, &json!({ "ok": may, "reason": reason, "data": { "userInfo": user } }))
             }
             _ => answer(stream, 401, &json!({ "ok": false, "reason": "token is invalid" })),
         }
@@ -280,7 +276,9 @@ fn wolf_decides_about_requests_with_its_tokens() {
     assert_eq!((refused.status, &refused.json()["rbac_token"]), (200, &Value::Null));
     let token = login("good").json()["rbac_token"].as_str().expect("a token").to_owned();
     assert_eq!(token, "V1#shop#t-1");
-    let get = |path: &str, token: &str| gateway.get_with(path, &format!("Authorization: {token}\r\nX-UserId: 1\r\n"));
+    let get = |path: &str, token: &str| {
+        gateway.get_with(path, &format!("Authorization: {token}\r\nX-UserId: 1\r\n"))
+    };
     let passed = get("/orders", &token);
     assert_eq!((passed.status, passed.field("x-userid")), (200, Some("7")));
     let seen = &passed.json()["fields"];

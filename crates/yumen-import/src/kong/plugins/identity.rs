@@ -8,7 +8,11 @@ use super::{ConvertedPlugins, PluginJob};
 fn first_of(job: &mut PluginJob<'_>, field: &str) -> Option<String> {
     let values = job.texts(field);
     if values.len() > 1 {
-        job.different(field, format!("only the first of {} values is used", values.len()), "one can be given here");
+        job.different(
+            field,
+            format!("only the first of {} values is used", values.len()),
+            "one can be given here",
+        );
     }
     values.into_iter().next()
 }
@@ -105,9 +109,15 @@ fn required_scopes(job: &mut PluginJob<'_>) -> Vec<String> {
     let is_usual_claim = claim.is_empty() || claim == ["scope"];
     match required.as_slice() {
         [] => Vec::new(),
-        [all] if is_usual_claim => all.split(' ').filter(|scope| !scope.is_empty()).map(str::to_owned).collect(),
+        [all] if is_usual_claim => {
+            all.split(' ').filter(|scope| !scope.is_empty()).map(str::to_owned).collect()
+        }
         _ => {
-            lose(job, "scopes_required", "alternatives, and scopes in another claim, cannot be required here");
+            lose(
+                job,
+                "scopes_required",
+                "alternatives, and scopes in another claim, cannot be required here",
+            );
             Vec::new()
         }
     }
@@ -151,13 +161,15 @@ fn session(job: &mut PluginJob<'_>) -> Value {
     let redis = job.settings.child("redis", job.report);
     match (job.text("session_storage").as_deref(), redis) {
         (Some("redis"), Some(mut redis)) => {
-            let mut server = json!({ "host": redis.text("host", job.report).unwrap_or_else(|| "127.0.0.1".into()) });
+            let mut server =
+                json!({ "host": redis.text("host", job.report).unwrap_or_else(|| "127.0.0.1".into()) });
             for (field, setting) in [("port", "port"), ("database", "database")] {
                 if let Some(number) = redis.count(field, job.report) {
                     server[setting] = json!(number);
                 }
             }
-            for (field, setting) in [("username", "username"), ("password", "password"), ("prefix", "prefix")] {
+            for (field, setting) in [("username", "username"), ("password", "password"), ("prefix", "prefix")]
+            {
                 if let Some(text) = redis.text(field, job.report) {
                     server[setting] = json!(text);
                 }
@@ -172,7 +184,11 @@ fn session(job: &mut PluginJob<'_>) -> Value {
         }
         (None | Some("cookie"), _) => {}
         (Some(other), _) => {
-            job.different("session_storage", "sessions are in cookies", format!("{other} holds no sessions here"));
+            job.different(
+                "session_storage",
+                "sessions are in cookies",
+                format!("{other} holds no sessions here"),
+            );
         }
     }
     out
@@ -210,7 +226,8 @@ fn provider(job: &mut PluginJob<'_>, out: &mut Value) {
     const DOCUMENT: &str = "/.well-known/openid-configuration";
     let issuer = job.text("issuer").unwrap_or_default();
     let begin = issuer.trim_end_matches('/');
-    out["discovery"] = json!(if begin.ends_with(DOCUMENT) { begin.to_owned() } else { format!("{begin}{DOCUMENT}") });
+    out["discovery"] =
+        json!(if begin.ends_with(DOCUMENT) { begin.to_owned() } else { format!("{begin}{DOCUMENT}") });
     out["client_id"] = json!(first_of(job, "client_id").unwrap_or_default());
     if let Some(secret) = first_of(job, "client_secret") {
         out["client_secret"] = json!(secret);
@@ -260,8 +277,12 @@ fn refuse_consumers(job: &mut PluginJob<'_>) {
     job.skip("by_username_ignore_case", json!(false), "consumers are not assigned by claims");
     match (claim.is_empty(), is_optional) {
         (true, _) => {}
-        (false, true) => job.different("consumer_claim", "requests have no consumer", "claims assign none here"),
-        (false, false) => lose(job, "consumer_claim", "Kong refuses users without a consumer; claims assign none here"),
+        (false, true) => {
+            job.different("consumer_claim", "requests have no consumer", "claims assign none here")
+        }
+        (false, false) => {
+            lose(job, "consumer_claim", "Kong refuses users without a consumer; claims assign none here")
+        }
     }
     if job.text("anonymous").is_some_and(|name| !name.is_empty()) {
         job.dropped("anonymous", "requests without valid credentials are refused");
@@ -319,10 +340,9 @@ fn log_in(job: &mut PluginJob<'_>, out: &mut Value, session: Value) {
             out[setting] = json!(url);
         }
     }
-    for (field, setting) in [
-        ("require_proof_key_for_code_exchange", "use_pkce"),
-        ("logout_revoke", "revoke_tokens_on_logout"),
-    ] {
+    for (field, setting) in
+        [("require_proof_key_for_code_exchange", "use_pkce"), ("logout_revoke", "revoke_tokens_on_logout")]
+    {
         if job.flag(field, false) {
             out[setting] = json!(true);
         }

@@ -116,7 +116,8 @@ fn use_of_a_session_does_not_replace_newer_tokens() {
         let bench = RenewalBench::new();
         let (key, renewed) = (bench.key.clone(), bench.renewed.clone());
         if is_renewed {
-            let change = Box::new(|values: &mut std::collections::BTreeMap<_, _>| drop(values.insert(key, renewed)));
+            let change =
+                Box::new(|values: &mut std::collections::BTreeMap<_, _>| drop(values.insert(key, renewed)));
             *bench.redis.before.borrow_mut() = Some((REPLACE, change));
         }
         // The tokens are valid, and the last use is long ago.
@@ -155,7 +156,11 @@ fn provider_ends_sessions_by_a_logout_token() {
         json!({"sid": null, "sub": null}),
     ] {
         let reply = end(changes.clone());
-        assert_eq!((reply.status, reply.field("Cache-Control").as_deref()), (400, Some("no-store")), "{changes}");
+        assert_eq!(
+            (reply.status, reply.field("Cache-Control").as_deref()),
+            (400, Some("no-store")),
+            "{changes}"
+        );
     }
     for body in ["", "logout_token=a", "logout_token=a.b.c", "logout_token=eyJhbGciOiJub25lIn0.e30."] {
         let reply = node.bench.run(&node.plugin, &format!("POST /ended HTTP/1.1\nHost: shop.test\n\n{body}"));
