@@ -108,7 +108,7 @@ fn only_a_decision_of_the_server_admits() {
         "ok": false, "reason": "no permission to access",
         "data": { "userInfo": { "username": "ann", "nickname": "Ann" } },
     });
-    let body = r#"{"message":"no permission to access","nickname":"Ann","username":"ann"}"#;
+    let body = r#"{"message":"no permission to access","username":"ann","nickname":"Ann"}"#;
     check(vec![document(401, &denied)], 401, body);
     check(vec![document(403, &json!({ "reason": "no" }))], 403, r#"{"message":"no"}"#);
     check(vec![document(403, &json!({}))], 403, "{}");
