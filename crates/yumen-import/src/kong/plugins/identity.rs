@@ -292,8 +292,7 @@ fn refuse_consumers(job: &mut PluginJob<'_>) {
 pub(super) fn openid_connect(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     let methods = AuthMethods::take(job);
     if !methods.logs_in && !methods.takes_bearer() {
-        lose(job, "auth_methods", "none of them is supported");
-        return Vec::new();
+        return without_counterpart(job, "none of its auth_methods is supported");
     }
     let mut out = json!({});
     provider(job, &mut out);
@@ -321,18 +320,27 @@ pub(super) fn openid_connect(job: &mut PluginJob<'_>) -> ConvertedPlugins {
         job.different("bearer_token_param_type", "bearer tokens are read from Authorization", why);
         job.texts("bearer_token_param_type");
     }
-    let session = session(job);
     match methods.logs_in {
-        true => log_in(job, &mut out, session),
+        true => log_in(job, &mut out),
         false => out["bearer_only"] = json!(true),
+    }
+    for field in [
+        "cache_introspection",
+        "cache_tokens",
+        "cache_user_info",
+        "cache_ttl",
+        "cache_ttl_max",
+        "cache_ttl_min",
+    ] {
+        job.skip(field, json!(true), "results are kept until the end of the token");
     }
     forwarded_fields(job, &mut out);
     super::one("openid-connect", out)
 }
 
 /// Settings of logins.
-fn log_in(job: &mut PluginJob<'_>, out: &mut Value, session: Value) {
-    out["session"] = session;
+fn log_in(job: &mut PluginJob<'_>, out: &mut Value) {
+    out["session"] = session(job);
     for (field, setting) in
         [("redirect_uri", "redirect_uri"), ("logout_redirect_uri", "post_logout_redirect_uri")]
     {
@@ -388,8 +396,10 @@ pub(super) fn opa(job: &mut PluginJob<'_>) -> ConvertedPlugins {
             job.dropped(field, "the policy does not get it");
         }
     }
-    let why = "Kong sends input.request.http, and a rule that reads it would not hold here";
-    lose(job, "", why);
+    // A rule that denies by a member that is missing here would not hold.
+    let why = "Kong sends input.request.http: change the policy, then open the route";
+    job.different("", "the policy gets input.request", why);
+    job.loses_guard = true;
     super::one("opa", out)
 }
 
@@ -407,7 +417,7 @@ pub(super) fn ldap_auth_advanced(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     if !job.flag("consumer_optional", false) {
         lose(job, "consumer_optional", "Kong refuses users without a consumer of this name");
     }
-    let mut plugins = super::auth::ldap_auth(job);
+    let mut plugins = super::auth::directory(job);
     for plugin in &mut plugins {
         for (field, text) in &search {
             if let Some(text) = text {
