@@ -96,7 +96,7 @@ pub trait ConsumerAuth: PluginFactory {
     /// The value of this setting.
     fn key(consumer: &Self::Consumer) -> &str;
 
-    /// Completes the credentials by what they refer to, such as the upstream of a URL in them.
+    /// Adds to the credentials the objects that they refer to, such as the upstream of a URL.
     fn complete(
         _consumer: &mut Self::Consumer,
         _setup: &PluginBuildContext<'_>,

@@ -158,6 +158,13 @@ pub(crate) struct CodeLoginSettings {
     #[serde(default = "cookie_expires_in")]
     #[schemars(range(min = 1))]
     cookie_expires_in: u64,
+    #[serde(flatten)]
+    provider: CodeProviderSettings,
+}
+
+/// Calls of the provider.
+#[derive(Debug, Deserialize, JsonSchema)]
+struct CodeProviderSettings {
     /// Time limit of a call in milliseconds.
     #[serde(default = "timeout_ms")]
     #[schemars(range(min = 1))]
@@ -182,7 +189,7 @@ fn timeout_ms() -> u64 {
 impl CodeLoginSettings {
     /// The connections of `plugin` to its provider.
     pub(crate) fn connection(&self, plugin: &'static str) -> ServiceConnection {
-        ServiceConnection::new(plugin, self.timeout, self.ssl_verify)
+        ServiceConnection::new(plugin, self.provider.timeout, self.provider.ssl_verify)
     }
 }
 

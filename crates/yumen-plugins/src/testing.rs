@@ -205,6 +205,13 @@ fn find(lines: &[String], name: &str) -> Option<String> {
     (!values.is_empty()).then(|| values.join("|"))
 }
 
+/// The patterns by which a route matched.
+pub(crate) struct RoutePatterns {
+    pub(crate) uris: [Box<str>; 1],
+    /// Empty for any host.
+    pub(crate) host: &'static str,
+}
+
 /// The environment of a plugin: registry, consumers, route, client, clock.
 pub(crate) struct PluginBench {
     /// The worker with the clock that the test moves.
@@ -215,10 +222,8 @@ pub(crate) struct PluginBench {
     pub(crate) client: ClientInfo,
     /// The matched route.
     pub(crate) route: RouteInfo,
-    /// The path pattern of the route.
-    pub(crate) uris: [Box<str>; 1],
-    /// The host pattern of the route; empty for any host.
-    pub(crate) host_pattern: &'static str,
+    /// The patterns of the route.
+    pub(crate) patterns: RoutePatterns,
     /// The object with the settings of the plugin.
     pub(crate) owner: String,
     /// The metadata of the plugin.
@@ -256,8 +261,7 @@ impl PluginBench {
                 listener: yumen_plugin::ListenerNumber::STATIC,
                 mapped_port: 0,
             },
-            uris: ["/*".into()],
-            host_pattern: "",
+            patterns: RoutePatterns { uris: ["/*".into()], host: "" },
             route: RouteInfo {
                 id: "1".into(),
                 name: "r1".into(),
@@ -366,8 +370,8 @@ impl PluginBench {
         let (head, _) = read_request(request);
         let mut ex = Exchange::new(head, &self.client, self.host.clock(), &self.host, &self.consumers);
         ex.route.info = Some(&self.route);
-        (ex.route.uris, ex.route.uri_index) = (&self.uris, 0);
-        ex.route.host = self.host_pattern;
+        (ex.route.uris, ex.route.uri_index) = (&self.patterns.uris, 0);
+        ex.route.host = self.patterns.host;
         ex
     }
 

@@ -12,7 +12,7 @@ const SECRET: &str = "0123456789abcdef0123456789abcdef";
 fn bench() -> PluginBench {
     let mut bench = PluginBench::new();
     bench.objects = Some(Box::new(InlineUpstreams));
-    bench.host_pattern = "*.test";
+    bench.patterns.host = "*.test";
     bench
 }
 
@@ -138,15 +138,15 @@ fn service_has_a_host_of_the_route_or_of_the_settings() {
         ("", "https://shop.test/callback", 302),
     ] {
         let mut bench = bench();
-        bench.host_pattern = pattern;
+        bench.patterns.host = pattern;
         let plugin = bench.plugin("cas-auth", settings(&json!({ "cas_callback_uri": callback })));
         let reply = bench.run(&plugin, "GET /a HTTP/1.1\nHost: shop.test");
         assert_eq!(reply.status, status, "{pattern} {callback}");
         // The end of a login is refused as well.
-        bench.host_pattern = "shop.test";
+        bench.patterns.host = "shop.test";
         let login = bench.run(&plugin, "GET /a HTTP/1.1\nHost: shop.test");
         let (cookies, state) = (cookie(&login, "CAS_REQUEST_URI"), state_of(&login));
-        bench.host_pattern = pattern;
+        bench.patterns.host = pattern;
         bench.host.answers.borrow_mut().push_back(service_response(200, &[], &success("ann")));
         let end =
             format!("GET /callback?ticket=ST-1&state={state} HTTP/1.1\nHost: evil.test\nCookie: {cookies}");

@@ -211,7 +211,8 @@ impl SessionRedis {
         host: &dyn PluginHost,
         key: &str,
         value: String,
-        (ends_ms, digest): (u64, &str),
+        ends_ms: u64,
+        digest: &str,
     ) -> Result<bool, StorageUnavailable> {
         let ends_ms = ends_ms.max(1).to_string().into_bytes();
         let args = vec![value.into_bytes(), ends_ms, digest.as_bytes().to_vec()];

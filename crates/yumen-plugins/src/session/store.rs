@@ -420,7 +420,7 @@ impl SessionStore {
             SessionSave::Tokens(_) => redis.renew(host, &key, sealed, ends_ms).await,
             SessionSave::Use(opened) => {
                 let digest = opened.stored.as_ref().map_or("", |stored| &stored.digest);
-                redis.replace(host, &key, sealed, (ends_ms, digest)).await
+                redis.replace(host, &key, sealed, ends_ms, digest).await
             }
         };
         if !saved.map_err(|_| SessionFault::StorageUnavailable)? {

@@ -48,8 +48,8 @@ async fn login(ex: &Exchange<'_>) -> ApiAnswer {
     let appid = arguments.get("appid").and_then(Value::as_str);
     let appid = appid.ok_or_else(|| LocalResponse::message(400, "appid is missing"))?.to_owned();
     let server = server_of(ex, &appid)?;
-    let call = (Method::Post, "login.rest");
-    let asked = server.ask(ex.host, call, None, &Value::Object(arguments)).await;
+    let arguments = Value::Object(arguments);
+    let asked = server.ask(ex.host, Method::Post, "login.rest", None, &arguments).await;
     let document = asked.map_err(refused_by_server)?;
     let token = document.pointer("/data/token").and_then(Value::as_str);
     let token = token.ok_or_else(|| refused_by_server(500))?;
@@ -61,8 +61,8 @@ async fn change_password(ex: &Exchange<'_>) -> ApiAnswer {
     let arguments = arguments(ex)?;
     let token = RbacToken::of_request(&ex.request)?;
     let server = server_of(ex, &token.appid)?;
-    let call = (Method::Post, "change_pwd");
-    let asked = server.ask(ex.host, call, Some(&token), &Value::Object(arguments)).await;
+    let arguments = Value::Object(arguments);
+    let asked = server.ask(ex.host, Method::Post, "change_pwd", Some(&token), &arguments).await;
     asked.map_err(refused_by_server)?;
     Ok(LocalResponse::message(200, "success to change password"))
 }
@@ -70,7 +70,7 @@ async fn change_password(ex: &Exchange<'_>) -> ApiAnswer {
 async fn user_info(ex: &Exchange<'_>) -> ApiAnswer {
     let token = RbacToken::of_request(&ex.request)?;
     let server = server_of(ex, &token.appid)?;
-    let asked = server.ask(ex.host, (Method::Get, "user_info"), Some(&token), &json!({})).await;
+    let asked = server.ask(ex.host, Method::Get, "user_info", Some(&token), &json!({})).await;
     let document = asked.map_err(refused_by_server)?;
     let user = document.pointer("/data/userInfo").unwrap_or(&Value::Null);
     Ok(LocalResponse::json(200, &json!({ "user_info": user })))

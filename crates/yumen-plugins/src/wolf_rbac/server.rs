@@ -144,7 +144,8 @@ impl WolfServer {
     pub(super) async fn ask(
         &self,
         host: &dyn PluginHost,
-        (method, path): (Method, &str),
+        method: Method,
+        path: &str,
         token: Option<&RbacToken>,
         arguments: &Value,
     ) -> Result<Value, u16> {

@@ -26,34 +26,37 @@ fn lose(job: &mut PluginJob<'_>, field: &str, why: &str) {
 /// The ways in which clients of `openid-connect` identify themselves.
 struct AuthMethods {
     logs_in: bool,
-    verifies_tokens: bool,
-    introspects: bool,
+    bearer: Option<BearerWay>,
+}
+
+/// The way in which bearer tokens are verified.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum BearerWay {
+    KeySet,
+    Introspection,
 }
 
 impl AuthMethods {
     fn take(job: &mut PluginJob<'_>) -> AuthMethods {
         let written = job.texts("auth_methods");
         let has = |name: &str| written.is_empty() || written.iter().any(|method| method == name);
-        let methods = AuthMethods {
-            logs_in: has("authorization_code"),
-            verifies_tokens: has("bearer"),
-            introspects: has("introspection"),
+        let bearer = match (has("bearer"), has("introspection")) {
+            (true, _) => Some(BearerWay::KeySet),
+            (false, true) => Some(BearerWay::Introspection),
+            (false, false) => None,
         };
+        let (logs_in, has_both) = (has("authorization_code"), has("bearer") && has("introspection"));
         let others = ["client_credentials", "kong_oauth2", "password", "refresh_token", "userinfo"];
         let others: Vec<&str> = others.into_iter().filter(|name| has(name)).collect();
         if !others.is_empty() {
             let instead = format!("clients are refused that use {}", others.join(", "));
             job.different("auth_methods", instead, "users log in by codes, programs by bearer tokens");
         }
-        if methods.verifies_tokens && methods.introspects {
+        if has_both {
             let instead = "bearer tokens are verified by the key set of the provider";
             job.different("auth_methods", instead, "opaque tokens need introspection alone");
         }
-        methods
-    }
-
-    fn takes_bearer(&self) -> bool {
-        self.verifies_tokens || self.introspects
+        AuthMethods { logs_in, bearer }
     }
 }
 
@@ -291,7 +294,7 @@ fn refuse_consumers(job: &mut PluginJob<'_>) {
 
 pub(super) fn openid_connect(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     let methods = AuthMethods::take(job);
-    if !methods.logs_in && !methods.takes_bearer() {
+    if !methods.logs_in && methods.bearer.is_none() {
         return without_counterpart(job, "none of its auth_methods is supported");
     }
     let mut out = json!({});
@@ -312,10 +315,10 @@ pub(super) fn openid_connect(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     if !issuers.is_empty() {
         out["claim_validator"] = json!({ "issuer": { "valid_issuers": issuers } });
     }
-    if methods.verifies_tokens {
+    if methods.bearer == Some(BearerWay::KeySet) {
         out["use_jwks"] = json!(true);
     }
-    if methods.takes_bearer() {
+    if methods.bearer.is_some() {
         let why = "tokens in the query would be in logs";
         job.different("bearer_token_param_type", "bearer tokens are read from Authorization", why);
         job.texts("bearer_token_param_type");
