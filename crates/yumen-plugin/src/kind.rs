@@ -95,6 +95,14 @@ pub trait ConsumerAuth: PluginFactory {
 
     /// The value of this setting.
     fn key(consumer: &Self::Consumer) -> &str;
+
+    /// Adds to the credentials the objects that they refer to, such as the upstream of a URL.
+    fn complete(
+        _consumer: &mut Self::Consumer,
+        _setup: &PluginBuildContext<'_>,
+    ) -> Result<(), InvalidSettings> {
+        Ok(())
+    }
 }
 
 /// The environment in which a plugin is built.
@@ -165,7 +173,7 @@ pub struct ConsumerSettingsKind {
     /// The setting that must be unique over all consumers.
     pub key_field: &'static str,
     schema: fn() -> Value,
-    parse: fn(Value) -> Result<ConsumerKey, InvalidSettings>,
+    parse: fn(Value, &PluginBuildContext<'_>) -> Result<ConsumerKey, InvalidSettings>,
 }
 
 /// A kind of plugin.
@@ -224,9 +232,10 @@ impl PluginKind {
         kind.consumer = Some(ConsumerSettingsKind {
             key_field: T::KEY_FIELD,
             schema: schema::of::<T::Consumer>,
-            parse: |settings| {
-                let consumer: T::Consumer =
+            parse: |settings, setup| {
+                let mut consumer: T::Consumer =
                     serde_json::from_value(settings).map_err(InvalidSettings::from_serde)?;
+                T::complete(&mut consumer, setup)?;
                 let key = T::key(&consumer);
                 // Every client knows the empty key.
                 if key.is_empty() {
@@ -294,10 +303,14 @@ impl RegisteredPlugin {
     }
 
     /// Validates credentials and extracts their key; `None` if the plugin does not authenticate.
-    pub fn consumer_key(&self, mut settings: Value) -> Option<Result<ConsumerKey, InvalidSettings>> {
+    pub fn consumer_key(
+        &self,
+        mut settings: Value,
+        setup: &PluginBuildContext<'_>,
+    ) -> Option<Result<ConsumerKey, InvalidSettings>> {
         let consumer = self.kind.consumer?;
         let schema = self.consumer_schema()?;
-        Some(schema::validate(schema, &mut settings).and_then(|()| (consumer.parse)(settings)))
+        Some(schema::validate(schema, &mut settings).and_then(|()| (consumer.parse)(settings, setup)))
     }
 }
 

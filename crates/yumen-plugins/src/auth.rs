@@ -1,4 +1,4 @@
-//! Common parts of the authentication plugins: the refusal and the anonymous consumer.
+//! Common parts of the authentication plugins: the refusal, the anonymous consumer, fields that name a consumer.
 
 use yumen_plugin::{Exchange, LocalResponse};
 
@@ -15,9 +15,25 @@ pub(crate) fn identify_anonymous(ex: &mut Exchange<'_>, username: &str) -> Resul
     Ok(())
 }
 
+/// Left in an exchange by a plugin that lets a request pass without a credential. `multi-auth` counts it as refused.
+pub(crate) struct PassedWithoutCredential;
+
 /// Compares secrets in constant time; only their lengths can be observed.
 pub(crate) fn same_secret(left: &[u8], right: &[u8]) -> bool {
     // `black_box` keeps the compiler from ending the loop at the first difference.
     let differing = left.iter().zip(right).fold(0, |bits, (left, right)| bits | (left ^ right));
     left.len() == right.len() && std::hint::black_box(differing) == 0
+}
+
+/// Fields by which the upstream knows a consumer.
+const CONSUMER_FIELDS: [&str; 3] = ["X-Consumer-Username", "X-Consumer-Custom-ID", "X-Credential-Identifier"];
+
+/// Removes the fields by which the upstream knows a consumer if there is none: a login that names only a user must not
+/// pass on those of a client.
+pub(crate) fn remove_consumer_fields(ex: &mut Exchange<'_>) {
+    if ex.consumer.is_none() {
+        for name in CONSUMER_FIELDS {
+            ex.request.fields.remove_equivalent(name);
+        }
+    }
 }

@@ -10,7 +10,7 @@ use yumen_plugin::{
 };
 
 use crate::auth::same_secret;
-use crate::code_login::{SealedCookie, return_target};
+use crate::code_login::{LOGIN_S, SealedCookie, new_state, return_target};
 use crate::query::{QueryArgument, argument};
 use crate::service::{ServiceConnection, ServiceTarget, ServiceUrl, encode_pairs, json_document};
 use crate::session::CookiePurpose;
@@ -18,8 +18,6 @@ use crate::session::CookiePurpose;
 #[cfg(test)]
 mod tests;
 
-/// Time for a login in seconds.
-const LOGIN_S: u64 = 600;
 /// Time limit of the exchange of a code in milliseconds.
 const TIMEOUT_MS: u64 = 6000;
 
@@ -138,9 +136,7 @@ impl AuthzCasdoor {
 
     /// Sends the user to Casdoor.
     fn begin_login(&self, ex: &Exchange<'_>) -> LocalResponse {
-        let mut random = [0; 16];
-        ex.host.fill_random(&mut random);
-        let state: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let state = new_state(ex);
         let query = encode_pairs(&[
             ("response_type", "code"),
             ("scope", "read"),

@@ -22,10 +22,10 @@ use yumen_plugin::{
     PluginBuildContext, PluginFactory, Step, SubrequestFault, SubrequestResponse, Var,
 };
 
-use crate::openid_connect::remove_consumer_fields;
+use crate::auth::{remove_consumer_fields, same_secret};
 use crate::query::{QueryArgument, argument};
 use crate::service::{ServiceConnection, ServiceTarget, ServiceUrl, encode_pairs};
-use login_state::LoginStateCookie;
+use login_state::{CasLogin, LoginStateCookie};
 use sessions::{CasSessionId, CasSessions};
 
 #[cfg(test)]
@@ -42,8 +42,8 @@ const TIMEOUT_MS: u64 = 6000;
 pub(crate) struct CasAuthSettings {
     /// URL of the CAS server, without `/login`.
     idp_uri: String,
-    /// Path to which the server sends users back, or the absolute URL of this path as users see it. The CAS server must
-    /// know this URL as a service.
+    /// Path to which the server sends users back, or the absolute URL of this path as users see it. The path requires a
+    /// route with hosts. The CAS server must know the URL as a service, with `?state=` and any value behind it.
     cas_callback_uri: String,
     /// Path that ends the session of the user.
     logout_uri: String,
@@ -120,8 +120,8 @@ impl PluginFactory for CasAuth {
             ServiceTarget::of_setting("idp_uri", &format!("{idp_uri}/serviceValidate"), &how, setup.objects)?;
         let (callback_path, callback_url) = callback(&config.cas_callback_uri)?;
         if callback_url.is_none() {
-            let message = "the host of the service is the client's choice: the operator of another service of this CAS server \
-                           may use the tickets of its users here";
+            let message = "the service has the host of the request, so a route of any host refuses logins: the operator of \
+                           another service of this CAS server could use the tickets of its users here";
             setup.warn(
                 "cas_callback_uri",
                 message,
@@ -192,10 +192,11 @@ enum CasStep {
     Respond(LocalResponse),
     /// The body, which is a logout request.
     ReadLogout,
-    /// The ticket must be validated; the request that began the login is in the cookie.
+    /// The ticket must be validated.
     Validate {
         ticket: String,
-        continue_at: String,
+        service: String,
+        login: CasLogin,
     },
 }
 
@@ -220,12 +221,19 @@ impl CasAuth {
         if !is_at(&self.callback_path) {
             return CasStep::Respond(self.login(ex));
         }
-        // Without the cookie, another user may have prepared the link, so that this user works in the account of the other.
-        match LoginStateCookie::read(ex, &self.secret) {
-            None => CasStep::Respond(invalid_ticket()),
-            Some(continue_at) => {
-                let ticket = String::from_utf8_lossy(&ticket).into_owned();
-                CasStep::Validate { ticket, continue_at }
+        // A ticket without the state of this browser is of a link that another user has prepared, so that this user works
+        // in the account of the other.
+        let is_own = |login: &CasLogin| {
+            let state = argument(ex.request.query().unwrap_or_default(), b"state");
+            matches!(state, QueryArgument::One(state) if same_secret(&state, login.state.as_bytes()))
+        };
+        let Some(login) = LoginStateCookie::read(ex, &self.secret).filter(is_own) else {
+            return CasStep::Respond(invalid_ticket());
+        };
+        match self.service_url(ex, &login.state) {
+            None => CasStep::Respond(any_host()),
+            Some(service) => {
+                CasStep::Validate { ticket: String::from_utf8_lossy(&ticket).into_owned(), service, login }
             }
         }
     }
@@ -238,21 +246,27 @@ impl CasAuth {
         CasSessionId::of_ticket(&self.secret, &self.idp_uri, ticket)
     }
 
-    /// The URL to which the server sends users back.
-    fn service_url(&self, ex: &Exchange<'_>) -> String {
+    /// The URL to which the server sends users back; `None` if the client could choose its host.
+    fn service_url(&self, ex: &Exchange<'_>, state: &str) -> Option<String> {
         if let Some(url) = &self.callback_url {
-            return url.clone();
+            return Some(format!("{url}?state={state}"));
+        }
+        // With a free host, the operator of another service of the CAS server could use the tickets of its users here.
+        if matches!(ex.route.host, "" | "*") {
+            return None;
         }
         let host = String::from_utf8_lossy(ex.request.host());
         let port = Var::parse("server_port").get(ex).unwrap_or_default();
         let port = String::from_utf8_lossy(&port);
-        format!("{}://{host}:{port}{}", ex.client.scheme(), self.callback_path)
+        Some(format!("{}://{host}:{port}{}?state={state}", ex.client.scheme(), self.callback_path))
     }
 
     /// Sends the user to the server.
     fn login(&self, ex: &Exchange<'_>) -> LocalResponse {
-        let query = encode_pairs(&[("service", &self.service_url(ex))]);
-        let state = LoginStateCookie::write(ex, &self.secret);
+        let login = LoginStateCookie::begin(ex, &self.secret);
+        let Some(service) = self.service_url(ex, &login.state) else { return any_host() };
+        let query = encode_pairs(&[("service", &service)]);
+        let state = LoginStateCookie::write(&login, ex, &self.secret);
         let mut response =
             LocalResponse::status(302).field("Location", format!("{}/login?{query}", self.idp_uri));
         if ex.request.cookie(SESSION_COOKIE.as_bytes()).is_some() {
@@ -291,17 +305,23 @@ impl CasAuth {
         &self,
         ex: &Exchange<'_>,
         ticket: &str,
+        service: &str,
     ) -> LocalFuture<'static, Result<SubrequestResponse, SubrequestFault>> {
-        let service = self.service_url(ex);
-        let mut call = self.validation.query(Method::Get, &[("ticket", ticket), ("service", &service)]);
+        let mut call = self.validation.query(Method::Get, &[("ticket", ticket), ("service", service)]);
         // A ticket is valid once (CAS 3.0 §3.1.1).
         call.may_repeat = false;
         self.validation.send(ex.host, call)
     }
 
     /// Begins a session, and sends the user to the first request.
-    async fn begin_session(&self, ex: &Exchange<'_>, ticket: &str, continue_at: &str) -> LocalResponse {
-        let user = match self.validate(ex, ticket).await {
+    async fn begin_session(
+        &self,
+        ex: &Exchange<'_>,
+        ticket: &str,
+        service: &str,
+        login: &CasLogin,
+    ) -> LocalResponse {
+        let user = match self.validate(ex, ticket, service).await {
             Ok(SubrequestResponse { status: 200, body: Some(body), fault: None, .. }) => {
                 messages::validated_user(&body)
             }
@@ -312,15 +332,25 @@ impl CasAuth {
         self.sessions.insert(&session, &user, ex.host.clock().mono_ms());
         let cookie = format!("{SESSION_COOKIE}={}{}", session.cookie(), self.attributes);
         LocalResponse::status(302)
-            .field("Location", continue_at)
+            .field("Location", &login.target)
             .field("Set-Cookie", cookie)
             .field("Set-Cookie", self.removed(LoginStateCookie::NAME))
             .field("Cache-Control", "no-store")
     }
 
-    async fn wait<'a>(&self, ex: &mut Exchange<'_>, ticket: String, continue_at: String) -> Step<'a> {
-        Step::Respond(self.begin_session(ex, &ticket, &continue_at).await)
+    async fn wait<'a>(
+        &self,
+        ex: &Exchange<'_>,
+        ticket: String,
+        service: String,
+        login: CasLogin,
+    ) -> Step<'a> {
+        Step::Respond(self.begin_session(ex, &ticket, &service, &login).await)
     }
+}
+
+fn any_host() -> LocalResponse {
+    LocalResponse::message(503, "cas_callback_uri must be an absolute URL on a route of any host")
 }
 
 fn invalid_ticket() -> LocalResponse {
@@ -349,8 +379,8 @@ impl Plugin for CasAuth {
                 Step::NeedBody { bytes_max: self.body_bytes_max }
             }
             CasStep::ReadLogout => Step::Respond(self.single_logout(ex)),
-            CasStep::Validate { ticket, continue_at } => {
-                Step::Wait(Box::pin(self.wait(ex, ticket, continue_at)))
+            CasStep::Validate { ticket, service, login } => {
+                Step::Wait(Box::pin(self.wait(ex, ticket, service, login)))
             }
         }
     }

@@ -4,22 +4,13 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use yumen_config::schema::InvalidSettings;
-use yumen_plugin::{
-    AccessRole, DryRunResult, Exchange, PhaseSet, Plugin, PluginBuildContext, PluginFactory, PluginHost,
-    ResponseHead, ResponseHeadPhase, Step,
-};
+use yumen_plugin::{AccessRole, PluginBuildContext, PluginFactory, PluginHost};
 
-use crate::code_login::{
-    CodeLogin, CodeLoginFault, CodeLoginStep, SealedCookie, add_cookie, application_secret,
-};
-use crate::service::{ServiceConnection, ServiceTarget, add_arguments, provider_document};
-use crate::session::CookiePurpose;
+use crate::code_login::{CodeLogin, CodeLoginFault, CodeLoginNames, CodeLoginSettings, CodeProvider};
+use crate::service::{ServiceTarget, add_arguments, provider_document};
 
 #[cfg(test)]
 mod tests;
-
-/// Members that identify the user.
-const USER_ID: &[&str] = &["userid", "unionid"];
 
 /// Settings of `dingtalk-auth`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -31,13 +22,6 @@ pub(crate) struct DingtalkAuthSettings {
     /// Secret of the application.
     #[schemars(length(min = 1))]
     app_secret: String,
-    /// Secret from which the key of the session cookie derives.
-    #[schemars(length(min = 8, max = 32))]
-    secret: String,
-    /// Former secrets, which still open sessions.
-    #[serde(default)]
-    #[schemars(inner(length(min = 8, max = 32)))]
-    secret_fallbacks: Vec<String>,
     /// Field that carries the code.
     #[serde(default = "code_header")]
     #[schemars(length(min = 1))]
@@ -46,9 +30,6 @@ pub(crate) struct DingtalkAuthSettings {
     #[serde(default = "code_query")]
     #[schemars(length(min = 1))]
     code_query: String,
-    /// URL to which users without session and code are redirected.
-    #[schemars(length(min = 1))]
-    redirect_uri: String,
     /// URL of the token endpoint.
     #[serde(default = "access_token_url")]
     #[schemars(length(min = 1))]
@@ -57,20 +38,8 @@ pub(crate) struct DingtalkAuthSettings {
     #[serde(default = "userinfo_url")]
     #[schemars(length(min = 1))]
     userinfo_url: String,
-    /// Whether the upstream gets the user in `X-Userinfo`, as base64 of JSON.
-    #[serde(default = "yes")]
-    set_userinfo_header: bool,
-    /// Lifetime of the session in seconds.
-    #[serde(default = "cookie_expires_in")]
-    #[schemars(range(min = 1))]
-    cookie_expires_in: u64,
-    /// Time limit of a call in milliseconds.
-    #[serde(default = "timeout_ms")]
-    #[schemars(range(min = 1))]
-    timeout: u64,
-    /// Whether the certificate of DingTalk is verified.
-    #[serde(default = "yes")]
-    ssl_verify: bool,
+    #[serde(flatten)]
+    login: CodeLoginSettings,
 }
 
 fn code_header() -> String {
@@ -89,26 +58,16 @@ fn userinfo_url() -> String {
     "https://oapi.dingtalk.com/topapi/v2/user/getuserinfo".to_owned()
 }
 
-fn yes() -> bool {
-    true
-}
-
-fn cookie_expires_in() -> u64 {
-    86_400
-}
-
-fn timeout_ms() -> u64 {
-    6000
-}
-
-/// The compiled settings.
-pub(crate) struct DingtalkAuth {
-    login: CodeLogin,
+/// The application at DingTalk.
+pub(crate) struct DingtalkProvider {
     token: ServiceTarget,
     userinfo: ServiceTarget,
     app_key: String,
     app_secret: String,
 }
+
+/// The plugin.
+pub(crate) type DingtalkAuth = CodeLogin<DingtalkProvider>;
 
 impl PluginFactory for DingtalkAuth {
     const NAME: &'static str = "dingtalk-auth";
@@ -117,37 +76,28 @@ impl PluginFactory for DingtalkAuth {
     type Config = DingtalkAuthSettings;
 
     fn build(config: DingtalkAuthSettings, setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
-        let how = ServiceConnection::new(Self::NAME, config.timeout, config.ssl_verify);
-        // A session is that of one application at one provider.
-        let owner = [&config.app_key, &config.userinfo_url].map(String::as_str);
-        let secrets = std::iter::once(&config.secret).chain(&config.secret_fallbacks);
-        let secrets: Vec<String> = secrets.map(|secret| application_secret(secret, owner)).collect();
-        let secrets = secrets.iter().map(String::as_str);
-        let cookie = SealedCookie::new("dingtalk_session", CookiePurpose::Session, secrets);
-        Ok(DingtalkAuth {
-            token: ServiceTarget::of_setting(
-                "access_token_url",
-                &config.access_token_url,
-                &how,
-                setup.objects,
-            )?,
-            userinfo: ServiceTarget::of_setting("userinfo_url", &config.userinfo_url, &how, setup.objects)?,
-            login: CodeLogin {
-                cookie,
-                code_header: config.code_header,
-                code_query: config.code_query,
-                redirect_uri: config.redirect_uri,
-                sets_user_field: config.set_userinfo_header,
-                lifetime_s: config.cookie_expires_in,
-            },
-            app_key: config.app_key,
+        let how = config.login.connection(Self::NAME);
+        let target = |path, url: &str| ServiceTarget::of_setting(path, url, &how, setup.objects);
+        let names = CodeLoginNames {
+            session_cookie: "dingtalk_session",
+            login_cookie: "dingtalk_login",
+            application: [&config.app_key, &config.userinfo_url],
+            code_header: config.code_header,
+            code_query: config.code_query,
+        };
+        let provider = DingtalkProvider {
+            token: target("access_token_url", &config.access_token_url)?,
+            userinfo: target("userinfo_url", &config.userinfo_url)?,
+            app_key: config.app_key.clone(),
             app_secret: config.app_secret,
-        })
+        };
+        CodeLogin::build(names, config.login, provider, setup)
     }
 }
 
-impl DingtalkAuth {
-    /// The user of a code.
+impl CodeProvider for DingtalkProvider {
+    const USER_ID: &'static [&'static str] = &["userid", "unionid"];
+
     async fn user(&self, host: &dyn PluginHost, code: &str) -> Result<Value, CodeLoginFault> {
         let call = self.token.json(&json!({ "appKey": self.app_key, "appSecret": self.app_secret }));
         let document = provider_document(self.token.send(host, call).await);
@@ -166,38 +116,12 @@ impl DingtalkAuth {
         }
     }
 
-    async fn wait<'a>(&self, ex: &mut Exchange<'_>, code: String) -> Step<'a> {
-        let user = self.user(ex.host, &code).await;
-        self.login.finish(ex, user, USER_ID)
+    fn describe(&self) -> String {
+        self.token.describe()
     }
 }
 
 /// Whether a response reports success.
 fn is_success(document: &Value) -> bool {
     document.get("errcode").is_some_and(|code| code == 0)
-}
-
-impl Plugin for DingtalkAuth {
-    fn phases(&self) -> PhaseSet {
-        PhaseSet::REWRITE | PhaseSet::RESPONSE_HEAD
-    }
-
-    fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
-        match self.login.step(ex) {
-            CodeLoginStep::Known(user) => {
-                self.login.admit(ex, user, USER_ID);
-                Step::Continue
-            }
-            CodeLoginStep::Exchange(code) => Step::Wait(Box::pin(self.wait(ex, code))),
-            CodeLoginStep::Respond(response) => Step::Respond(response),
-        }
-    }
-
-    fn response_head(&self, ex: &mut ResponseHeadPhase<'_, '_>, head: &mut ResponseHead) {
-        add_cookie(ex, head);
-    }
-
-    fn dry_run(&self, _: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
-        self.login.dry_run(ex, USER_ID, self.token.describe())
-    }
 }

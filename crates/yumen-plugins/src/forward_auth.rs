@@ -11,7 +11,7 @@ use yumen_plugin::{
     PluginFactory, Step, SubrequestFault, SubrequestResponse, SubrequestSpec,
 };
 
-use crate::service::{ServiceConnection, ServiceTarget, is_of_connection};
+use crate::service::{ServiceSettings, ServiceTarget, is_of_connection};
 use crate::text::{HeaderEntries, TextTemplate, is_field_name, warn_of_message_fields};
 use crate::traces;
 
@@ -28,9 +28,6 @@ pub(crate) struct ForwardAuthSettings {
     #[serde(default = "forbidden")]
     #[schemars(range(min = 200, max = 599))]
     status_on_error: u16,
-    /// Whether the certificate of the service is verified.
-    #[serde(default = "yes")]
-    ssl_verify: bool,
     /// Method of the subrequest.
     #[serde(default)]
     #[schemars(schema_with = "method_schema")]
@@ -54,17 +51,8 @@ pub(crate) struct ForwardAuthSettings {
     #[serde(default = "timeout_ms")]
     #[schemars(range(min = 1, max = 60000))]
     timeout: u64,
-    /// Whether connections to the service are reused.
-    #[serde(default = "yes")]
-    keepalive: bool,
-    /// Idle timeout of connections to the service in milliseconds.
-    #[serde(default = "keepalive_ms")]
-    #[schemars(range(min = 1000))]
-    keepalive_timeout: u64,
-    /// Most idle connections to the service in each worker.
-    #[serde(default = "keepalive_pool")]
-    #[schemars(range(min = 1))]
-    keepalive_pool: u64,
+    #[serde(flatten)]
+    service: ServiceSettings,
     /// Largest request body in bytes that a POST subrequest carries.
     #[serde(default = "body_bytes_max")]
     #[schemars(range(min = 1))]
@@ -75,20 +63,8 @@ fn forbidden() -> u16 {
     403
 }
 
-fn yes() -> bool {
-    true
-}
-
 fn timeout_ms() -> u64 {
     3000
-}
-
-fn keepalive_ms() -> u64 {
-    60_000
-}
-
-fn keepalive_pool() -> u64 {
-    5
 }
 
 fn body_bytes_max() -> usize {
@@ -135,11 +111,7 @@ impl PluginFactory for ForwardAuth {
         mut config: ForwardAuthSettings,
         setup: &PluginBuildContext<'_>,
     ) -> Result<Self, InvalidSettings> {
-        let how = ServiceConnection::new(Self::NAME, config.timeout, config.ssl_verify).keepalive(
-            config.keepalive,
-            config.keepalive_timeout,
-            config.keepalive_pool,
-        );
+        let how = config.service.connection(Self::NAME, config.timeout);
         let service = ServiceTarget::of_setting("uri", &config.uri, &how, setup.objects)?;
         let extra = config.extra_headers.take().unwrap_or_default().0;
         let lists = [

@@ -27,11 +27,6 @@ const fn login(name: &'static str, priority: i32) -> MissingPlugin {
     entry(name, priority, MissingRole::Authentication { has_credentials: false })
 }
 
-/// Authenticates by credentials in the consumers.
-const fn credentials(name: &'static str, priority: i32) -> MissingPlugin {
-    entry(name, priority, MissingRole::Authentication { has_credentials: true })
-}
-
 /// The same plugin with metadata.
 const fn with(metadata: MemberTypes, plugin: MissingPlugin) -> MissingPlugin {
     MissingPlugin { metadata, ..plugin }
@@ -105,7 +100,6 @@ pub const TABLE: &[MissingPlugin] = &[
     guard("openfunction", -1902),
     guard("openwhisk", -1901),
     harmless("proxy-cache", 1085),
-    guard("public-api", 501),
     logger("rocketmq-logger", 402),
     login("saml-auth", 2598),
     harmless("server-info", 990),
@@ -113,7 +107,6 @@ pub const TABLE: &[MissingPlugin] = &[
     guard("serverless-pre-function", 10000),
     guard("traffic-label", 967),
     on(ServedTraffic::Streams, guard("traffic-split", 966)),
-    credentials("wolf-rbac", 2555),
     guard("workflow", 1006),
 ];
 

@@ -11,6 +11,7 @@ use yumen_plugin::{
     PluginFactory, Step,
 };
 
+use crate::auth::PassedWithoutCredential;
 use crate::jose::jwe::JweToken;
 use crate::text::is_field_name;
 
@@ -153,6 +154,7 @@ impl Plugin for JweDecrypt {
             Ok(None) => {
                 // The upstream trusts the field, so that a client must not set it. A token in the same field is absent.
                 ex.request.fields.remove_equivalent(&self.config.forward_header);
+                ex.leave(PassedWithoutCredential);
                 Step::Continue
             }
             Ok(Some(text)) => {

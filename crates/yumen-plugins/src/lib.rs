@@ -74,6 +74,7 @@ mod proxy_buffering;
 mod proxy_control;
 mod proxy_mirror;
 mod proxy_rewrite;
+mod public_api;
 mod query;
 mod real_ip;
 mod recent_texts;
@@ -99,6 +100,7 @@ mod traffic_split;
 mod ua_restriction;
 mod udp_logger;
 mod uri_blocker;
+mod wolf_rbac;
 mod zipkin;
 mod zstd;
 
@@ -175,6 +177,7 @@ pub const BUILTIN: &[PluginKind] = &[
     PluginKind::of::<proxy_control::ProxyControl>(),
     PluginKind::of::<proxy_mirror::ProxyMirror>(),
     PluginKind::of::<proxy_rewrite::ProxyRewrite>(),
+    PluginKind::of::<public_api::PublicApi>(),
     PluginKind::of::<real_ip::RealIp>(),
     PluginKind::of::<redirect::Redirect>(),
     PluginKind::of::<referer_restriction::RefererRestriction>(),
@@ -192,6 +195,7 @@ pub const BUILTIN: &[PluginKind] = &[
     PluginKind::of::<ua_restriction::UaRestriction>(),
     PluginKind::of::<LoggerPlugin<udp_logger::UdpLogger>>().with_metadata::<LoggerMetadata>(),
     PluginKind::of::<uri_blocker::UriBlocker>(),
+    PluginKind::of_auth::<wolf_rbac::WolfRbac>(),
     PluginKind::of::<zipkin::ZipkinPlugin>(),
     PluginKind::of::<zstd::Zstd>(),
 ];

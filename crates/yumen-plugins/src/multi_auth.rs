@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
     AccessRole, DryRunResult, Exchange, LocalResponse, NestedPluginFault, PhaseSet, Plugin,
     PluginBuildContext, PluginFactory, ResponseHead, ResponseHeadPhase, Step,
 };
 
+use crate::auth::PassedWithoutCredential;
 use crate::openid_connect::{OpenidConnect, remove_identity};
 
 /// Settings of `multi-auth`.
@@ -48,6 +49,7 @@ impl PluginFactory for MultiAuth {
         for (at, entry) in config.auth_plugins.into_iter().enumerate() {
             for (name, settings) in entry {
                 let path = format!("auth_plugins[{at}].{name}");
+                warn_of_passing(&path, &name, &settings, setup);
                 let message = match nested.build(&path, &name, settings) {
                     Ok(plugin) => {
                         plugins.push(NestedAuth { plugin, sets_identity: name == OpenidConnect::NAME });
@@ -74,6 +76,19 @@ impl PluginFactory for MultiAuth {
         }
         let forwards_identity = plugins.iter().any(|nested| nested.sets_identity);
         Ok(MultiAuth { plugins: plugins.into(), forwards_identity })
+    }
+}
+
+/// Warns about settings by which a plugin lets requests without a credential pass. Inside this plugin it refuses them.
+fn warn_of_passing(path: &str, name: &str, settings: &Value, setup: &PluginBuildContext<'_>) {
+    let passing =
+        [("openid-connect", "unauth_action", json!("pass")), ("jwe-decrypt", "strict", json!(false))];
+    for (plugin, setting, value) in passing {
+        if name == plugin && settings.get(setting) == Some(&value) {
+            let message =
+                format!("{value} has no effect here: requests that no plugin authenticates are refused");
+            setup.warn(&format!("{path}.{setting}"), message, "remove it");
+        }
     }
 }
 
@@ -119,6 +134,16 @@ impl MultiAuth {
 
 /// The verdict of one plugin.
 async fn verdict_of(plugin: &dyn Plugin, ex: &mut Exchange<'_>) -> MultiAuthVerdict {
+    forget_passes(ex);
+    let verdict = settled(plugin, ex).await;
+    match forget_passes(ex) {
+        true => MultiAuthVerdict::Refused(all_refused()),
+        false => verdict,
+    }
+}
+
+/// The verdict of one plugin, which counts a pass without a credential as accepted.
+async fn settled(plugin: &dyn Plugin, ex: &mut Exchange<'_>) -> MultiAuthVerdict {
     let mut step = plugin.rewrite(ex);
     loop {
         step = match step {
@@ -128,6 +153,15 @@ async fn verdict_of(plugin: &dyn Plugin, ex: &mut Exchange<'_>) -> MultiAuthVerd
             Step::Wait(future) => future.await,
         };
     }
+}
+
+/// Removes the notes of plugins that let the request pass without a credential; whether there were any.
+fn forget_passes(ex: &mut Exchange<'_>) -> bool {
+    let mut found = false;
+    while ex.take_extension::<PassedWithoutCredential>().is_some() {
+        found = true;
+    }
+    found
 }
 
 /// Whether a response is the answer if no plugin accepts the request: the redirect to a login, a page of a login, the
@@ -173,8 +207,10 @@ impl Plugin for MultiAuth {
         let before = ex.request.clone();
         let mut answer = None;
         for nested in &self.plugins {
+            forget_passes(ex);
             let refusal = match nested.plugin.dry_run(phase, ex) {
                 DryRunResult::Respond(refusal) | DryRunResult::Refuse(refusal, _) => refusal,
+                _ if forget_passes(ex) => all_refused(),
                 accepted => {
                     self.accept(nested, ex);
                     return accepted;

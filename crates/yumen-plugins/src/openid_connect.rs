@@ -3,6 +3,7 @@
 //! The control plane fetches the discovery document and the key set. Calls to the endpoints of the provider are
 //! subrequests to inline upstreams.
 
+mod backchannel;
 mod bearer;
 mod callback;
 mod checks;
@@ -13,6 +14,7 @@ mod logout;
 mod provider;
 mod refresh;
 mod settings;
+mod shared_renewal;
 mod tokens;
 mod user;
 
@@ -24,8 +26,9 @@ use yumen_plugin::{
     ResponseHead, ResponseHeadPhase, Step,
 };
 
+use crate::auth::{PassedWithoutCredential, remove_consumer_fields};
 use crate::jose::JwsAlgorithm;
-use crate::session::{SessionFault, SessionLookup, SessionStore};
+use crate::session::{SessionFault, SessionLookup, SessionSettings, SessionStore};
 use bearer::BearerChecks;
 use checks::ClaimChecks;
 use client_auth::{ClientAuthMethod, OidcClient};
@@ -116,7 +119,7 @@ impl PluginFactory for OpenidConnect {
             checks,
             signatures,
             timeout_ms: connection.timeout_ms(),
-            sessions: sessions.map(|session| session.build(setup)).transpose()?,
+            sessions: sessions.map(|session| build_sessions(session, &settings.logout, setup)).transpose()?,
             refreshes: setup.carry.keep("openid-connect/refreshes", RefreshFlights::default),
             login: settings.login,
             logout: settings.logout,
@@ -124,6 +127,22 @@ impl PluginFactory for OpenidConnect {
             fields: settings.fields,
         })
     }
+}
+
+/// The sessions. A provider that ends them needs a store.
+fn build_sessions(
+    session: SessionSettings,
+    logout: &LogoutSettings,
+    setup: &PluginBuildContext<'_>,
+) -> Result<SessionStore, InvalidSettings> {
+    let sessions = session.build(setup)?;
+    let Some(path) = &logout.backchannel_logout_path else { return Ok(sessions) };
+    const PATH: &str = "backchannel_logout_path";
+    if !path.starts_with('/') || !path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'?') {
+        return Err(InvalidSettings::at(PATH, "not a path such as /backchannel-logout"));
+    }
+    let message = "a session in a cookie cannot be ended by the provider; set session.storage to redis";
+    sessions.indexed().ok_or_else(|| InvalidSettings::at(PATH, message))
 }
 
 /// Requirements between settings, with the messages of APISIX.
@@ -198,7 +217,7 @@ fn algorithms(written: Option<&str>) -> Result<Vec<JwsAlgorithm>, InvalidSetting
     names.map(algorithm).collect()
 }
 
-/// Warns about settings without effect.
+/// Warns about settings without effect, and about those that accept more than users may expect.
 fn warn_of_settings(settings: &OpenidConnectSettings, setup: &PluginBuildContext<'_>) {
     for name in ["client_id", "response_type", "redirect_uri", "state", "nonce", "code_challenge"] {
         let params = settings.login.authorization_params.as_ref();
@@ -207,22 +226,15 @@ fn warn_of_settings(settings: &OpenidConnectSettings, setup: &PluginBuildContext
             setup.warn(&path, "has no effect: the gateway sets this parameter itself", "remove it");
         }
     }
+    let verifies_itself = settings.bearer.use_jwks || settings.bearer.public_key.is_some();
+    if verifies_itself && !settings.checks.selects_tokens() {
+        let path = "claim_validator.audience.match_with_client_id";
+        let message = "bearer tokens are accepted that the provider has issued for other applications";
+        setup.warn(path, message, "set it to true, or set required_scopes or claim_schema");
+    }
     if settings.id_token.accept_none_alg {
         let message = "ID tokens without a signature are accepted from the token endpoint";
         setup.warn("accept_none_alg", message, "remove it if the provider signs its ID tokens");
-    }
-}
-
-/// Fields by which the upstream knows a consumer.
-const CONSUMER_FIELDS: [&str; 3] = ["X-Consumer-Username", "X-Consumer-Custom-ID", "X-Credential-Identifier"];
-
-/// Removes the fields by which the upstream knows a consumer if there is none: a login that names only a user must not
-/// pass on those of a client.
-pub(crate) fn remove_consumer_fields(ex: &mut Exchange<'_>) {
-    if ex.consumer.is_none() {
-        for name in CONSUMER_FIELDS {
-            ex.request.fields.remove_equivalent(name);
-        }
     }
 }
 
@@ -243,8 +255,10 @@ impl OpenidConnect {
         token
     }
 
-    /// Removes a bearer token that is not verified, if the upstream takes `Authorization` for that of the gateway.
-    fn remove_bearer(&self, ex: &mut Exchange<'_>) {
+    /// Lets a request pass without a user. A bearer token that is not verified is removed if the upstream takes
+    /// `Authorization` for that of the gateway.
+    fn pass_without_user(&self, ex: &mut Exchange<'_>) {
+        ex.leave(PassedWithoutCredential);
         let access = &self.fields.access;
         if access.set_access_token_header && access.access_token_in_authorization_header {
             ex.request.fields.remove_equivalent("Authorization");
@@ -333,6 +347,9 @@ impl OpenidConnect {
         if path == self.logout.logout_path.as_bytes() {
             return DryRunResult::Note("ends the session".into());
         }
+        if self.is_backchannel_logout(ex) {
+            return DryRunResult::Note("ends the sessions that the logout token names".into());
+        }
         match sessions.find(ex) {
             SessionLookup::Found(opened)
                 if self.need_of(provider, &opened.session, ex.now.unix_s()) == SessionNeed::Nothing =>
@@ -346,7 +363,7 @@ impl OpenidConnect {
             SessionLookup::Stored(_) => DryRunResult::Note("depends on the session in Redis".into()),
             SessionLookup::Absent | SessionLookup::Invalid(_) => match self.login.unauth_action {
                 UnauthAction::Pass => {
-                    self.remove_bearer(ex);
+                    self.pass_without_user(ex);
                     DryRunResult::Note("passes without a user".into())
                 }
                 UnauthAction::Deny => DryRunResult::Respond(LocalResponse::status(401)),

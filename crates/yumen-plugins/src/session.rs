@@ -13,8 +13,11 @@ pub(crate) use cookie::{LoginCookieAttributes, cookies_of};
 pub(crate) use seal::{CookiePurpose, LoginSealKeys, SealFault};
 pub(crate) use settings::SessionSettings;
 pub(crate) use store::{
-    CookieRequest, LoginSession, OpenedLogin, PreparedIdentity, SessionFault, SessionLookup, SessionStore,
+    CookieRequest, EndedSessions, LoginSession, OpenedLogin, PreparedIdentity, RenewalLock, RenewalTurn,
+    SessionFault, SessionLookup, SessionSave, SessionStore,
 };
 
+#[cfg(test)]
+pub(crate) mod memory_redis;
 #[cfg(test)]
 mod tests;

@@ -13,7 +13,7 @@ use serde_json::Value;
 use yumen_config::resource::UpstreamSpec;
 use yumen_config::schema::InvalidSettings;
 use yumen_http::{HeadLimits, Method, ParsedHead, parse};
-use yumen_plugin::kind::NodeFacts;
+use yumen_plugin::kind::{ConsumerKey, NodeFacts};
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::proto::ProtoDescriptors;
 use yumen_plugin::sink::SinkReceiver;
@@ -205,6 +205,13 @@ fn find(lines: &[String], name: &str) -> Option<String> {
     (!values.is_empty()).then(|| values.join("|"))
 }
 
+/// The patterns by which a route matched.
+pub(crate) struct RoutePatterns {
+    pub(crate) uris: [Box<str>; 1],
+    /// Empty for any host.
+    pub(crate) host: &'static str,
+}
+
 /// The environment of a plugin: registry, consumers, route, client, clock.
 pub(crate) struct PluginBench {
     /// The worker with the clock that the test moves.
@@ -215,8 +222,8 @@ pub(crate) struct PluginBench {
     pub(crate) client: ClientInfo,
     /// The matched route.
     pub(crate) route: RouteInfo,
-    /// The path pattern of the route.
-    pub(crate) uris: [Box<str>; 1],
+    /// The patterns of the route.
+    pub(crate) patterns: RoutePatterns,
     /// The object with the settings of the plugin.
     pub(crate) owner: String,
     /// The metadata of the plugin.
@@ -254,7 +261,7 @@ impl PluginBench {
                 listener: yumen_plugin::ListenerNumber::STATIC,
                 mapped_port: 0,
             },
-            uris: ["/*".into()],
+            patterns: RoutePatterns { uris: ["/*".into()], host: "" },
             route: RouteInfo {
                 id: "1".into(),
                 name: "r1".into(),
@@ -278,7 +285,12 @@ impl PluginBench {
     /// Builds a plugin from its settings.
     pub(crate) fn build(&self, name: &str, settings: Value) -> Result<Arc<dyn Plugin>, InvalidSettings> {
         let registered = self.registry.get(name).expect("the plugin is in the list");
-        let setup = PluginBuildContext {
+        registered.build(settings, &self.setup())
+    }
+
+    /// The environment in which plugins are built.
+    fn setup(&self) -> PluginBuildContext<'_> {
+        PluginBuildContext {
             carry: &self.carry,
             owner: &self.owner,
             metadata: self.metadata.as_ref(),
@@ -286,8 +298,13 @@ impl PluginBench {
             objects: self.objects.as_deref(),
             sinks: Some(&self.sinks),
             nested: None,
-        };
-        registered.build(settings, &setup)
+        }
+    }
+
+    /// Parses credentials of an authentication plugin.
+    pub(crate) fn credentials(&self, name: &str, settings: Value) -> Result<ConsumerKey, InvalidSettings> {
+        let registered = self.registry.get(name).expect("the plugin is in the list");
+        registered.consumer_key(settings, &self.setup()).expect("it is an authentication plugin")
     }
 
     /// Builds a plugin from valid settings.
@@ -338,11 +355,7 @@ impl PluginBench {
         settings: Value,
         credential_id: Option<&str>,
     ) {
-        let registered = self.registry.get(name).expect("the plugin is in the list");
-        let (key, auth) = registered
-            .consumer_key(settings)
-            .expect("it is an authentication plugin")
-            .expect("the settings are right");
+        let (key, auth) = self.credentials(name, settings).expect("the settings are right");
         let identity = ConsumerIdentity {
             consumer: consumer.clone(),
             credential_id: credential_id.map(Into::into),
@@ -357,7 +370,8 @@ impl PluginBench {
         let (head, _) = read_request(request);
         let mut ex = Exchange::new(head, &self.client, self.host.clock(), &self.host, &self.consumers);
         ex.route.info = Some(&self.route);
-        (ex.route.uris, ex.route.uri_index) = (&self.uris, 0);
+        (ex.route.uris, ex.route.uri_index) = (&self.patterns.uris, 0);
+        ex.route.host = self.patterns.host;
         ex
     }
 

@@ -112,6 +112,11 @@ fn authentication_cases() -> Vec<DryRunCase> {
             "use_jwks": true}),
         &["GET /a HTTP/1.1", "GET /a HTTP/1.1\nAuthorization: Bearer x", "GET /a HTTP/1.1\nAuthorization: x"],
     );
+    add(
+        "wolf-rbac",
+        json!({}),
+        &["GET /a HTTP/1.1", "GET /a HTTP/1.1\nAuthorization: V1#none#t", "GET /a?rbac_token=V2 HTTP/1.1"],
+    );
     add("multi-auth", json!({"auth_plugins": [{"key-auth": {}}, {"basic-auth": {}}]}), &["GET /a HTTP/1.1"]);
     add("acl", json!({"allow_labels": {"team": ["a"]}}), &["GET /a HTTP/1.1"]);
     add("consumer-restriction", json!({"type": "route_id", "whitelist": ["1"]}), &["GET /a HTTP/1.1"]);
@@ -144,8 +149,9 @@ fn guard_cases() -> Vec<DryRunCase> {
             "app_id": "a", "app_secret": "b", "secret": "01234567", "auth_redirect_uri": "http://a/cb",
             "redirect_uri": "/login",
         }),
-        &["GET /a HTTP/1.1"],
+        &["GET /a HTTP/1.1", "GET /a?code=c HTTP/1.1"],
     );
+    add("public-api", json!({}), &["GET /a HTTP/1.1", "GET /apisix/plugin/wolf-rbac/login HTTP/1.1"]);
     add(
         "cas-auth",
         json!({
@@ -514,12 +520,14 @@ fn empty_credentials_are_refused() {
         ("key-auth", json!({ "key": "a" })),
         ("ldap-auth", json!({ "user_dn": "cn=a" })),
         ("ldap-auth-advanced", json!({ "user_dn": "cn=a" })),
+        ("wolf-rbac", json!({ "appid": "a" })),
     ];
     let with_consumers = registry.iter().filter(|one| one.consumer_schema().is_some());
     let names: Vec<&str> = with_consumers.map(|one| one.kind.name).collect();
     assert_eq!(names, samples.each_ref().map(|(name, _)| *name));
+    let bench = bench();
     for (name, settings) in samples {
-        let read = |settings: Value| registry.get(name).and_then(|one| one.consumer_key(settings)).unwrap();
+        let read = |settings: Value| bench.credentials(name, settings);
         assert!(read(settings.clone()).is_ok(), "{name}");
         for field in settings.as_object().unwrap().keys() {
             for value in [json!(""), json!(null)] {

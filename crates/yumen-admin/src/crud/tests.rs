@@ -27,7 +27,7 @@ use crate::api::AdminState;
 
 const ADMIN: &str = "a-key-that-may-do-everything";
 const VIEWER: &str = "a-key-that-may-only-read";
-const INACTIVE: &[&str] = &["traffic-split", "grpc-transcode", "wolf-rbac", "rocketmq-logger"];
+const INACTIVE: &[&str] = &["traffic-split", "grpc-transcode", "saml-auth", "rocketmq-logger"];
 
 /// An Admin API on an empty store.
 struct Api {

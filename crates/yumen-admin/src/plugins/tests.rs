@@ -34,10 +34,10 @@ async fn all_plugins_are_described_for_the_editor() {
     assert!(auth["consumer_schema"]["properties"]["key"].is_object());
     assert!(auth["schema"]["properties"]["_meta"].is_object());
     assert!(all["cors"]["metadata_schema"].is_object() && all["cors"].get("type").is_none());
-    let wolf = &all["wolf-rbac"];
+    let saml = &all["saml-auth"];
     assert_eq!(
-        (&wolf["inactive"], &wolf["schema"]["type"], &wolf["type"], &wolf["priority"]),
-        (&json!(true), &json!("object"), &json!("auth"), &json!(2555))
+        (&saml["inactive"], &saml["schema"]["type"], saml.get("type"), &saml["priority"]),
+        (&json!(true), &json!("object"), None, &json!(2598))
     );
     assert_eq!(all["ldap-auth"]["consumer_schema"]["properties"]["user_dn"]["type"], "string");
     assert_eq!(all["file-logger"]["metadata_schema"]["properties"]["log_format"]["type"], "object");

@@ -201,6 +201,16 @@ impl KongEntity {
         }
     }
 
+    /// Whether a field is written as null.
+    pub(super) fn is_null(&self, field: &str) -> bool {
+        self.fields.get(field).is_some_and(Value::is_null)
+    }
+
+    /// Takes all fields, whose owner is reported as a whole.
+    pub(super) fn drain(&mut self) {
+        self.fields.clear();
+    }
+
     /// Reports the fields that were not taken.
     pub(super) fn finish(self, report: &mut ImportReport) {
         for (field, value) in &self.fields {

@@ -1,6 +1,7 @@
 //! Conversion of single plugins. Differences in behaviour go to the report.
 
 mod auth;
+mod identity;
 mod limits;
 mod observe;
 mod respond;
@@ -326,6 +327,17 @@ fn translate(name: &str, mut job: PluginJob<'_>) -> Option<PluginConversion> {
         "jwt" => auth::jwt(&mut job),
         "hmac-auth" => auth::hmac_auth(&mut job),
         "ldap-auth" => auth::ldap_auth(&mut job),
+        "ldap-auth-advanced" => identity::ldap_auth_advanced(&mut job),
+        "openid-connect" => identity::openid_connect(&mut job),
+        "opa" => identity::opa(&mut job),
+        "jwe-decrypt" => {
+            let why = "keys belong to consumers here, and are symmetric: write the plugin jwe-decrypt";
+            identity::without_counterpart(&mut job, why)
+        }
+        "oauth2-introspection" => {
+            let why = "openid-connect introspects tokens here, and needs the URL of the discovery document";
+            identity::without_counterpart(&mut job, why)
+        }
         "acl" => auth::acl(&mut job),
         "ip-restriction" => limits::ip_restriction(&mut job),
         "rate-limiting" => limits::rate_limiting(&mut job),

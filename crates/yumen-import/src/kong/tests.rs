@@ -23,7 +23,7 @@ use super::import;
 use crate::{ImportContext, ImportResult};
 
 /// The plugins that the gateway of the cases runs: fixed, so that a new plugin does not change the expected files.
-const RUNNING: [&str; 20] = [
+const RUNNING: [&str; 22] = [
     "basic-auth",
     "client-control",
     "consumer-restriction",
@@ -36,6 +36,8 @@ const RUNNING: [&str; 20] = [
     "ldap-auth-advanced",
     "limit-count",
     "mocking",
+    "opa",
+    "openid-connect",
     "opentelemetry",
     "prometheus",
     "proxy-rewrite",

@@ -12,7 +12,14 @@ const SECRET: &str = "0123456789abcdef0123456789abcdef";
 fn bench() -> PluginBench {
     let mut bench = PluginBench::new();
     bench.objects = Some(Box::new(InlineUpstreams));
+    bench.patterns.host = "*.test";
     bench
+}
+
+/// The state in the URL of the service that a redirect to the server names.
+fn state_of(reply: &TestReply) -> String {
+    let location = reply.field("Location").unwrap_or_default();
+    location.split("%3Fstate%3D").nth(1).expect("the service has a state").to_owned()
 }
 
 fn settings(more: &Value) -> Value {
@@ -47,9 +54,10 @@ fn cookie(reply: &TestReply, name: &str) -> String {
 fn log_in(bench: &PluginBench, plugin: &Arc<dyn Plugin>, target: &str, ticket: &str) -> (TestReply, String) {
     let login = bench.run(plugin, &format!("GET {target} HTTP/1.1"));
     assert_eq!(login.status, 302);
-    let state = cookie(&login, "CAS_REQUEST_URI");
+    let (cookies, state) = (cookie(&login, "CAS_REQUEST_URI"), state_of(&login));
     bench.host.answers.borrow_mut().push_back(service_response(200, &[], &success("ann")));
-    let reply = bench.run(plugin, &format!("GET /callback?ticket={ticket} HTTP/1.1\nCookie: {state}"));
+    let callback = format!("/callback?state={state}&ticket={ticket}");
+    let reply = bench.run(plugin, &format!("GET {callback} HTTP/1.1\nCookie: {cookies}"));
     let session = cookie(&reply, "CAS_SESSION");
     (reply, session)
 }
@@ -59,16 +67,15 @@ fn user_logs_in_and_returns_to_the_first_request() {
     let bench = bench();
     let plugin = plugin(&bench);
     let login = bench.run(&plugin, "GET /orders?a=b HTTP/1.1\nHost: shop.test");
-    let service = "service=http%3A%2F%2Fshop.test%3A9080%2Fcallback";
+    let service = format!("service=http%3A%2F%2Fshop.test%3A9080%2Fcallback%3Fstate%3D{}", state_of(&login));
     assert_eq!(login.field("Location"), Some(format!("http://cas.test/cas/login?{service}")));
     assert!(login.field("Set-Cookie").unwrap().ends_with("; Path=/; HttpOnly; SameSite=Lax"));
     let (reply, session) = log_in(&bench, &plugin, "/orders?a=b", "ST-1");
     assert_eq!((reply.status, reply.field("Location").as_deref()), (302, Some("/orders?a=b")));
     let calls = bench.host.subrequests.take();
-    assert_eq!(
-        calls[0].target,
-        "/cas/serviceValidate?ticket=ST-1&service=http%3A%2F%2Ftest.com%3A9080%2Fcallback"
-    );
+    let service = "http%3A%2F%2Ftest.com%3A9080%2Fcallback%3Fstate%3D";
+    let validation = format!("/cas/serviceValidate?ticket=ST-1&service={service}");
+    assert!(calls[0].target.starts_with(&validation), "{}", calls[0].target);
     assert!(!calls[0].may_repeat);
     // The ticket itself is no session: it is in access logs.
     assert!(!session.contains("ST-1"));
@@ -87,21 +94,64 @@ fn user_logs_in_and_returns_to_the_first_request() {
 fn ticket_needs_a_login_of_the_same_browser() {
     let bench = bench();
     let plugin = plugin(&bench);
-    let state = cookie(&bench.run(&plugin, "GET /a HTTP/1.1"), "CAS_REQUEST_URI");
-    let mut tampered = state.clone();
-    tampered.replace_range(16..17, if &state[16..17] == "A" { "B" } else { "A" });
-    for cookies in ["", "CAS_REQUEST_URI=x", "CAS_REQUEST_URI=L2E.9999999999.AAAA", &tampered] {
-        let reply = bench.run(&plugin, &format!("GET /callback?ticket=ST-1 HTTP/1.1\nCookie: {cookies}"));
-        assert_eq!(
-            (reply.status, reply.body.as_str()),
-            (401, "{\"message\":\"invalid ticket\"}\n"),
-            "{cookies}"
-        );
+    let login = bench.run(&plugin, "GET /a HTTP/1.1");
+    let (own, state) = (cookie(&login, "CAS_REQUEST_URI"), state_of(&login));
+    let other = state_of(&bench.run(&plugin, "GET /a HTTP/1.1"));
+    assert_ne!(state, other);
+    let mut tampered = own.clone();
+    tampered.replace_range(16..17, if &own[16..17] == "A" { "B" } else { "A" });
+    let check = |query: &str, cookies: &str| {
+        let reply = bench.run(&plugin, &format!("GET /callback?{query} HTTP/1.1\nCookie: {cookies}"));
+        let body = "{\"message\":\"invalid ticket\"}\n";
+        assert_eq!((reply.status, reply.body.as_str()), (401, body), "{query} {cookies}");
+    };
+    let valid = format!("ticket=ST-1&state={state}");
+    for cookies in ["", "CAS_REQUEST_URI=x", "CAS_REQUEST_URI=L2E.a.9999999999.AAAA", &tampered] {
+        check(&valid, cookies);
     }
+    // The link of another user has no state, or that of another login.
+    check("ticket=ST-1", &own);
+    check(&format!("ticket=ST-1&state={other}"), &own);
+    check(&format!("{valid}&state={state}"), &own);
     bench.host.advance(Duration::from_secs(601));
-    let reply = bench.run(&plugin, &format!("GET /callback?ticket=ST-1 HTTP/1.1\nCookie: {state}"));
-    assert_eq!(reply.status, 401);
+    check(&valid, &own);
     assert!(bench.host.subrequests.take().is_empty());
+}
+
+#[test]
+fn logins_of_several_tabs_end() {
+    let bench = bench();
+    let plugin = plugin(&bench);
+    let first = bench.run(&plugin, "GET /a HTTP/1.1");
+    let cookies = cookie(&first, "CAS_REQUEST_URI");
+    let second = bench.run(&plugin, &format!("GET /b HTTP/1.1\nCookie: {cookies}"));
+    assert_eq!(state_of(&first), state_of(&second));
+}
+
+#[test]
+fn service_has_a_host_of_the_route_or_of_the_settings() {
+    for (pattern, callback, status) in [
+        ("shop.test", "/callback", 302),
+        ("*.test", "/callback", 302),
+        ("", "/callback", 503),
+        ("*", "/callback", 503),
+        ("", "https://shop.test/callback", 302),
+    ] {
+        let mut bench = bench();
+        bench.patterns.host = pattern;
+        let plugin = bench.plugin("cas-auth", settings(&json!({ "cas_callback_uri": callback })));
+        let reply = bench.run(&plugin, "GET /a HTTP/1.1\nHost: shop.test");
+        assert_eq!(reply.status, status, "{pattern} {callback}");
+        // The end of a login is refused as well.
+        bench.patterns.host = "shop.test";
+        let login = bench.run(&plugin, "GET /a HTTP/1.1\nHost: shop.test");
+        let (cookies, state) = (cookie(&login, "CAS_REQUEST_URI"), state_of(&login));
+        bench.patterns.host = pattern;
+        bench.host.answers.borrow_mut().push_back(service_response(200, &[], &success("ann")));
+        let end =
+            format!("GET /callback?ticket=ST-1&state={state} HTTP/1.1\nHost: evil.test\nCookie: {cookies}");
+        assert_eq!(bench.run(&plugin, &end).status, status, "{pattern} {callback}");
+    }
 }
 
 #[test]
@@ -118,7 +168,12 @@ fn login_continues_on_the_same_host_only() {
 fn only_a_whole_success_begins_a_session() {
     let bench = bench();
     let plugin = plugin(&bench);
-    let state = cookie(&bench.run(&plugin, "GET /a HTTP/1.1"), "CAS_REQUEST_URI");
+    let login = bench.run(&plugin, "GET /a HTTP/1.1");
+    let callback = format!(
+        "GET /callback?ticket=ST-1&state={} HTTP/1.1\nCookie: {}",
+        state_of(&login),
+        cookie(&login, "CAS_REQUEST_URI")
+    );
     let failure = "<cas:serviceResponse xmlns:cas='http://www.yale.edu/tp/cas'>\
                    <cas:authenticationFailure code='INVALID_TICKET'/></cas:serviceResponse>";
     for answer in [
@@ -129,7 +184,7 @@ fn only_a_whole_success_begins_a_session() {
         Err(SubrequestFault::Busy),
     ] {
         bench.host.answers.borrow_mut().push_back(answer.clone());
-        let reply = bench.run(&plugin, &format!("GET /callback?ticket=ST-1 HTTP/1.1\nCookie: {state}"));
+        let reply = bench.run(&plugin, &callback);
         assert_eq!((reply.status, reply.field("Set-Cookie")), (401, None), "{answer:?}");
     }
 }
@@ -199,8 +254,8 @@ fn absolute_callback_is_the_service() {
     let more = json!({ "cas_callback_uri": "https://shop.test/cb" });
     let plugin = bench.plugin("cas-auth", settings(&more));
     let reply = bench.run(&plugin, "GET /a HTTP/1.1");
-    let expected = "http://cas.test/cas/login?service=https%3A%2F%2Fshop.test%2Fcb";
-    assert_eq!(reply.field("Location").as_deref(), Some(expected));
+    let expected = "http://cas.test/cas/login?service=https%3A%2F%2Fshop.test%2Fcb%3Fstate%3D";
+    assert!(reply.field("Location").is_some_and(|location| location.starts_with(expected)));
     assert_eq!(bench.run(&plugin, "POST /cb HTTP/1.1").status, 400);
 }
 

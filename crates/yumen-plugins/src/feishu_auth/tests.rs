@@ -48,11 +48,13 @@ fn user_of(reply: &TestReply) -> Value {
 fn code_becomes_a_session_with_the_user() {
     let bench = bench();
     let reply = run(&bench, &json!({}), "GET /a HTTP/1.1\nX-Userinfo: forged");
-    assert_eq!((reply.status, reply.field("Location").as_deref()), (302, Some("https://shop.test/login")));
+    let (cookie, state) = login_of(&reply);
     bench.host.answers.borrow_mut().extend([token(), user()]);
-    let reply = run(&bench, &json!({}), "GET /a?code=c1 HTTP/1.1\nX_Userinfo: forged");
+    let target = format!("/a?code=c1&state={state}");
+    let request = format!("GET {target} HTTP/1.1\nX_Userinfo: forged\nCookie: {cookie}");
+    let reply = run(&bench, &json!({}), &request);
     let ann = json!({ "name": "Ann", "open_id": "ou-1" });
-    assert_eq!((reply.upstream_line(), user_of(&reply)), ("GET /a?code=c1", ann.clone()));
+    assert_eq!((reply.upstream_line(), user_of(&reply)), (&*format!("GET {target}"), ann.clone()));
     assert_eq!(reply.upstream_field("X_Userinfo"), None);
     let calls = bench.host.subrequests.take();
     assert_eq!((calls[0].target.as_str(), calls[0].may_repeat), ("/open-apis/authen/v2/oauth/token", false));
@@ -64,6 +66,7 @@ fn code_becomes_a_session_with_the_user() {
     assert_eq!(body, expected);
     assert_eq!(calls[1].fields.get("authorization"), Some(&b"Bearer u-1"[..]));
     let cookie = reply.field("Set-Cookie").expect("a session begins");
+    assert!(cookie.contains("|feishu_login=; Path=/; Max-Age=0"), "{cookie}");
     let again = format!("GET /a HTTP/1.1\nCookie: {}\nX-Userinfo: forged", cookie.split(';').next().unwrap());
     let reply = run(&bench, &json!({}), &again);
     assert_eq!((user_of(&reply), reply.field("Set-Cookie")), (ann, None));
@@ -76,6 +79,48 @@ fn code_becomes_a_session_with_the_user() {
     assert!(bench.host.subrequests.take().is_empty());
     bench.host.advance(std::time::Duration::from_secs(86_400));
     assert_eq!(run(&bench, &json!({}), &again).status, 302);
+}
+
+/// Cookie and state of a login that a response begins.
+fn login_of(reply: &TestReply) -> (String, String) {
+    let location = reply.field("Location").unwrap_or_default();
+    let state = location.strip_prefix("https://shop.test/login?state=");
+    let cookie = reply.field("Set-Cookie").expect("a login begins");
+    assert!(cookie.starts_with("feishu_login=") && cookie.contains("; HttpOnly; SameSite=Lax"), "{cookie}");
+    let state = state.expect("the login page gets a state").to_owned();
+    (cookie.split(';').next().unwrap().to_owned(), state)
+}
+
+#[test]
+fn code_in_the_query_needs_a_login_of_the_same_browser() {
+    let bench = bench();
+    let (cookie, state) = login_of(&run(&bench, &json!({}), "GET /a HTTP/1.1"));
+    let (_, other) = login_of(&run(&bench, &json!({}), "GET /a HTTP/1.1"));
+    let status = |more: Value, query: &str, cookie: &str| {
+        bench.host.answers.borrow_mut().clear();
+        bench.host.answers.borrow_mut().extend([token(), user()]);
+        run(&bench, &more, &format!("GET /a?{query} HTTP/1.1\nCookie: {cookie}")).status
+    };
+    let valid = format!("code=c&state={state}");
+    for (query, cookie, expected) in [
+        (valid.as_str(), cookie.as_str(), 200),
+        (&valid, "", 401),
+        (&valid, "feishu_login=x", 401),
+        ("code=c", &cookie, 401),
+        ("code=c&state=", &cookie, 401),
+        (&format!("code=c&state={other}"), &cookie, 401),
+        (&format!("{valid}&state={state}"), &cookie, 401),
+        // Not a code: the login begins.
+        ("code=", &cookie, 302),
+    ] {
+        assert_eq!(status(json!({}), query, cookie), expected, "{query} {cookie}");
+    }
+    assert_eq!(status(json!({ "verify_state": false }), "code=c", ""), 200);
+    // Another tab gets the same state, so that both logins end.
+    let second = run(&bench, &json!({}), &format!("GET /b HTTP/1.1\nCookie: {cookie}"));
+    assert_eq!(login_of(&second).1, state);
+    bench.host.advance(std::time::Duration::from_secs(600));
+    assert_eq!(status(json!({}), &valid, &cookie), 401);
 }
 
 #[test]
@@ -93,7 +138,7 @@ fn only_a_user_of_the_provider_is_admitted() {
     fn check(answers: Vec<ServiceAnswer>, status: u16, message: &str) {
         let bench = bench();
         bench.host.answers.borrow_mut().extend(answers.clone());
-        let reply = run(&bench, &json!({}), "GET /a?code=c1 HTTP/1.1");
+        let reply = run(&bench, &json!({}), "GET /a HTTP/1.1\nX-Feishu-Code: c1");
         assert_eq!((reply.status, reply.field("Set-Cookie")), (status, None), "{answers:?}");
         assert_eq!(reply.body, format!("{{\"message\":\"{message}\"}}\n"));
     }
@@ -120,6 +165,7 @@ fn settings_that_cannot_work_are_refused() {
         (json!({ "secret": "short" }), "secret"),
         (json!({ "access_token_url": "a" }), "access_token_url"),
         (json!({ "userinfo_url": "a" }), "userinfo_url"),
+        (json!({ "code_query": "state" }), "code_query"),
     ] {
         let refused = PluginBench::new().build("feishu-auth", settings(&more)).err();
         assert_eq!(refused.map(|refused| refused.path).as_deref(), Some(path), "{more}");

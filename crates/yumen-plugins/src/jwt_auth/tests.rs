@@ -208,11 +208,8 @@ fn anonymous_consumer_is_used_and_tokens_can_be_hidden() {
 
 #[test]
 fn keys_that_verify_nothing_are_refused() {
-    let registry = yumen_plugin::PluginRegistry::new(crate::BUILTIN);
-    let refusal = |settings: Value| {
-        let registered = registry.get("jwt-auth").expect("in the list");
-        registered.consumer_key(settings).expect("an authentication plugin").err().map(|error| error.message)
-    };
+    let bench = PluginBench::new();
+    let refusal = |settings: Value| bench.credentials("jwt-auth", settings).err().map(|error| error.message);
     for (settings, part) in [
         (json!({"secret": "x"}), "property \"key\" is required"),
         (json!({"key": "k"}), "property \"secret\" is required when \"algorithm\" is \"HS256\""),

@@ -3,7 +3,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
-    NestedPluginFault, NestedPlugins, Plugin, PluginBuildContext, PluginFactory, PluginRegistry,
+    DryRunResult, NestedPluginFault, NestedPlugins, PhaseSet, Plugin, PluginBuildContext, PluginFactory,
+    PluginRegistry,
 };
 
 use super::{MultiAuth, MultiAuthSettings};
@@ -18,7 +19,7 @@ struct BuiltinPlugins<'b> {
 impl NestedPlugins for BuiltinPlugins<'_> {
     fn build(&self, _: &str, name: &str, settings: Value) -> Result<Arc<dyn Plugin>, NestedPluginFault> {
         match self.registry.get(name) {
-            None if name == "wolf-rbac" => Err(NestedPluginFault::Unavailable),
+            None if name == "saml-auth" => Err(NestedPluginFault::Unavailable),
             None => Err(NestedPluginFault::Unknown),
             Some(registered) if !registered.kind.may_nest => Err(NestedPluginFault::NotAuthentication),
             Some(_) => self.bench.build(name, settings).map_err(NestedPluginFault::Settings),
@@ -112,7 +113,36 @@ fn plugins_that_cannot_authenticate_are_refused() {
         assert!(refused.message.starts_with(message), "{auth_plugins}: {}", refused.message);
     }
     // A plugin that this version does not run accepts nothing.
-    let plugin = build(&bench, json!([{"wolf-rbac": {}}, {"key-auth": {}}])).unwrap();
+    let plugin = build(&bench, json!([{"saml-auth": {}}, {"key-auth": {}}])).unwrap();
     assert_eq!(bench.run(&plugin, "GET / HTTP/1.1\nHost: a\napikey: secret").status, 200);
     assert_eq!(bench.run(&plugin, "GET / HTTP/1.1\nHost: a").status, 401);
+}
+
+#[test]
+fn plugin_that_lets_requests_pass_does_not_authenticate() {
+    let mut bench = bench();
+    let jane = bench.add_consumer("jane");
+    let key = json!({"key": "k", "secret": "0123456789abcdef0123456789abcdef"});
+    bench.add_key(&jane, "jwe-decrypt", key, None);
+    let lenient = json!({"jwe-decrypt": {"header": "X-Token", "forward_header": "X-Text", "strict": false}});
+    for auth_plugins in [json!([lenient, {"key-auth": {}}]), json!([{"key-auth": {}}, lenient])] {
+        let plugin = build(&bench, auth_plugins.clone()).unwrap();
+        for (field, status) in [("X-Other: 1", 401), ("X-Text: forged", 401), ("apikey: secret", 200)] {
+            let request = format!("GET / HTTP/1.1\nHost: a\n{field}");
+            assert_eq!(bench.run(&plugin, &request).status, status, "{auth_plugins} {field}");
+            let mut ex = bench.exchange(&request);
+            let is_refused = matches!(plugin.dry_run(PhaseSet::REWRITE, &mut ex), DryRunResult::Respond(_));
+            assert_eq!(is_refused, status == 401, "{auth_plugins} {field}");
+        }
+    }
+}
+
+#[test]
+fn pass_of_an_earlier_plugin_does_not_count() {
+    let bench = bench();
+    let plugin = build(&bench, json!([{"key-auth": {}}, {"basic-auth": {}}])).unwrap();
+    let settings = json!({"header": "X-Token", "forward_header": "X-Text", "strict": false});
+    let before = bench.plugin("jwe-decrypt", settings);
+    let request = "GET / HTTP/1.1\nHost: a\napikey: secret";
+    assert_eq!(bench.run_all(&[before, plugin], request).status, 200);
 }

@@ -7,12 +7,14 @@ use super::client_auth::EndpointCall;
 use super::form::FormBody;
 use super::login::{LOGIN_TIME_S, LoginReason, LoginState};
 use super::provider::OidcProvider;
-use super::tokens::{GrantFault, GrantedTokens, IdTokenRules, access_end_s, read_object, verify_id_token};
+use super::tokens::{
+    GrantFault, GrantedTokens, IdTokenRules, access_end_s, read_object, unverified_claims, verify_id_token,
+};
 use super::{OpenidConnect, session_failure, unavailable};
 use crate::auth::same_secret;
 use crate::jose::JoseToken;
 use crate::query::pairs;
-use crate::session::{LoginSession, SessionStore};
+use crate::session::{LoginSession, SessionSave, SessionStore};
 
 /// Restarts of a login after temporary errors.
 const RESTARTS_MAX: u8 = 3;
@@ -127,8 +129,8 @@ impl OpenidConnect {
         let code = parameters.code.as_deref().ok_or_else(|| failed("the response has no code"))?;
         let session = self.exchange_code(provider, ex, &login, code).await?;
         let request = self.cookie_request(ex);
-        // Without the previous session: a new login gets a new number in the store.
-        let cookies = sessions.save(ex.host, request, &session, None).await.map_err(session_failure)?;
+        let cookies = sessions.save(ex.host, request, &session, SessionSave::Login).await;
+        let cookies = cookies.map_err(session_failure)?;
         let mut response = self.return_to(sessions, &login.return_path);
         let lines = cookies.into_iter().chain([removal]).chain(self.ended_login_cookie(sessions, ex));
         lines.for_each(|line| response.fields_mut().add("Set-Cookie", line.as_bytes()));
@@ -231,10 +233,13 @@ impl OpenidConnect {
             }
             _ => None,
         };
+        let sid =
+            unverified_claims(id_token).and_then(|claims| claims.get("sid")?.as_str().map(str::to_owned));
         Ok(LoginSession {
             issuer: provider.metadata.issuer.clone(),
             client_id: self.client.id.clone(),
             subject,
+            sid,
             access_expires_s: access_end_s(
                 &granted,
                 self.renewal.access_token_expires_in,

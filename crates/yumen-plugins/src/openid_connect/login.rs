@@ -141,7 +141,7 @@ impl OpenidConnect {
     ) -> Step<'a> {
         match self.login.unauth_action {
             UnauthAction::Pass => {
-                self.remove_bearer(ex);
+                self.pass_without_user(ex);
                 Step::Continue
             }
             UnauthAction::Deny => Step::Respond(LocalResponse::status(401)),

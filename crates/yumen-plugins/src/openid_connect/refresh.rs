@@ -22,7 +22,9 @@ const FAILURE_KEPT_MS: u64 = 1000;
 /// Interval at which waiting requests look for the result.
 const POLL_MS: u64 = 5;
 /// Most grants that are in flight or kept.
-const FLIGHTS_MAX: usize = 10_000;
+const FLIGHTS_MAX: usize = if cfg!(test) { 4 } else { 10_000 };
+/// Interval at which flights that have ended are removed.
+const SWEEP_MS: u64 = 1000;
 
 type TokenDigest = [u8; 32];
 type GrantResult = Result<GrantedTokens, GrantFault>;
@@ -31,12 +33,52 @@ type GrantResult = Result<GrantedTokens, GrantFault>;
 /// have the same session.
 #[derive(Default)]
 pub(super) struct RefreshFlights {
-    flights: Mutex<HashMap<TokenDigest, RefreshFlight, foldhash::fast::RandomState>>,
+    flights: Mutex<FlightTable>,
+}
+
+#[derive(Default)]
+struct FlightTable {
+    by_token: HashMap<TokenDigest, RefreshFlight, foldhash::fast::RandomState>,
+    swept_ms: u64,
 }
 
 enum RefreshFlight {
-    Running { since_ms: u64 },
-    Ended { result: Arc<GrantResult>, until_ms: u64 },
+    /// Lost if it has not ended by then.
+    Running {
+        until_ms: u64,
+    },
+    Ended {
+        result: Arc<GrantResult>,
+        until_ms: u64,
+    },
+}
+
+impl RefreshFlight {
+    fn is_live(&self, now_ms: u64) -> bool {
+        let (RefreshFlight::Running { until_ms } | RefreshFlight::Ended { until_ms, .. }) = self;
+        now_ms <= *until_ms
+    }
+}
+
+impl FlightTable {
+    /// Makes room for one more flight; false if all are in progress. Those are never forgotten: a second grant with the
+    /// same token would end the session at the provider.
+    fn make_room(&mut self, now_ms: u64) -> bool {
+        let is_full = self.by_token.len() >= FLIGHTS_MAX;
+        if is_full || now_ms >= self.swept_ms + SWEEP_MS {
+            self.by_token.retain(|_, flight| flight.is_live(now_ms));
+            self.swept_ms = now_ms;
+        }
+        if self.by_token.len() < FLIGHTS_MAX {
+            return true;
+        }
+        let ended = self.by_token.iter().filter_map(|(token, flight)| match flight {
+            RefreshFlight::Ended { until_ms, .. } => Some((*until_ms, *token)),
+            RefreshFlight::Running { .. } => None,
+        });
+        let first = ended.min();
+        first.is_some_and(|(_, token)| self.by_token.remove(&token).is_some())
+    }
 }
 
 /// The part of a request in a grant.
@@ -48,29 +90,23 @@ pub(super) enum RefreshTurn {
     Wait,
     /// The grant has ended.
     Ended(Arc<GrantResult>),
+    /// Too many grants are in flight.
+    Full,
 }
 
 impl RefreshFlights {
     /// Takes part in the grant of this token. A grant that does not end in `limit_ms` is sent again.
     pub(super) fn join(&self, token: TokenDigest, now_ms: u64, limit_ms: u64) -> RefreshTurn {
         let mut flights = self.lock();
-        match flights.get(&token) {
-            Some(RefreshFlight::Running { since_ms }) if now_ms <= since_ms + limit_ms => {
-                return RefreshTurn::Wait;
-            }
-            Some(RefreshFlight::Ended { result, until_ms }) if now_ms <= *until_ms => {
-                return RefreshTurn::Ended(result.clone());
-            }
-            _ => {}
+        match flights.by_token.get(&token).filter(|flight| flight.is_live(now_ms)) {
+            Some(RefreshFlight::Running { .. }) => return RefreshTurn::Wait,
+            Some(RefreshFlight::Ended { result, .. }) => return RefreshTurn::Ended(result.clone()),
+            None => {}
         }
-        if flights.len() >= FLIGHTS_MAX {
-            flights.clear();
+        if !flights.by_token.contains_key(&token) && !flights.make_room(now_ms) {
+            return RefreshTurn::Full;
         }
-        flights.retain(|_, flight| match flight {
-            RefreshFlight::Running { since_ms } => now_ms <= *since_ms + limit_ms,
-            RefreshFlight::Ended { until_ms, .. } => now_ms <= *until_ms,
-        });
-        flights.insert(token, RefreshFlight::Running { since_ms: now_ms });
+        flights.by_token.insert(token, RefreshFlight::Running { until_ms: now_ms + limit_ms });
         RefreshTurn::Send
     }
 
@@ -80,10 +116,10 @@ impl RefreshFlights {
             Err(GrantFault::Unavailable(_)) => FAILURE_KEPT_MS,
             _ => RESULT_KEPT_MS,
         };
-        self.lock().insert(token, RefreshFlight::Ended { result, until_ms: now_ms + kept_ms });
+        self.lock().by_token.insert(token, RefreshFlight::Ended { result, until_ms: now_ms + kept_ms });
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<TokenDigest, RefreshFlight, foldhash::fast::RandomState>> {
+    fn lock(&self) -> MutexGuard<'_, FlightTable> {
         self.flights.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -158,6 +194,10 @@ impl OpenidConnect {
             let now_ms = ex.host.clock().mono_ms();
             match self.refreshes.join(key, now_ms, limit_ms) {
                 RefreshTurn::Ended(result) => return result,
+                RefreshTurn::Full => {
+                    let reason = "too many refresh grants are in flight".to_owned();
+                    return Arc::new(Err(GrantFault::Unavailable(reason)));
+                }
                 RefreshTurn::Wait if now_ms > started_ms + 2 * limit_ms => {
                     return Arc::new(Err(GrantFault::Unavailable("no answer in time".to_owned())));
                 }
@@ -211,5 +251,32 @@ impl OpenidConnect {
                 Some(result)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused() -> Arc<GrantResult> {
+        Arc::new(Err(GrantFault::Refused("invalid_grant".to_owned())))
+    }
+
+    #[test]
+    fn flights_in_progress_are_never_forgotten() {
+        let flights = RefreshFlights::default();
+        let join = |number: u8, now_ms| flights.join([number; 32], now_ms, 1000);
+        assert_eq!([1, 2, 3].map(|number| join(number, 0)), [(); 3].map(|()| RefreshTurn::Send));
+        flights.end([2; 32], refused(), 1);
+        flights.end([3; 32], refused(), 2);
+        assert_eq!(join(4, 3), RefreshTurn::Send);
+        // The table is full: the flight that ended first leaves.
+        assert_eq!(join(5, 4), RefreshTurn::Send);
+        assert_eq!((join(1, 5), join(3, 5)), (RefreshTurn::Wait, RefreshTurn::Ended(refused())));
+        assert_eq!(join(6, 6), RefreshTurn::Send);
+        assert_eq!([1, 4, 5, 6].map(|number| join(number, 7)), [(); 4].map(|()| RefreshTurn::Wait));
+        assert_eq!(join(7, 7), RefreshTurn::Full);
+        // A flight that is lost makes room.
+        assert_eq!(join(7, 1001), RefreshTurn::Send);
     }
 }

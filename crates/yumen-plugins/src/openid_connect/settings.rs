@@ -333,6 +333,9 @@ pub(super) struct LogoutSettings {
     /// Whether a logout revokes the tokens (RFC 7009).
     #[serde(default)]
     pub(super) revoke_tokens_on_logout: bool,
+    /// Path at which the provider ends sessions by a logout token (OpenID Connect Back-Channel Logout 1.0). Requires
+    /// sessions in Redis. Beyond APISIX.
+    pub(super) backchannel_logout_path: Option<String>,
 }
 
 fn logout_path() -> String {
@@ -386,6 +389,16 @@ pub(super) struct ClaimCheckSettings {
     pub(super) claim_schema: Option<Value>,
     /// Checks of issuer and audience of bearer tokens.
     pub(super) claim_validator: Option<ClaimValidatorSettings>,
+}
+
+impl ClaimCheckSettings {
+    /// Whether the checks distinguish tokens for this application from others of the issuer.
+    pub(super) fn selects_tokens(&self) -> bool {
+        let audience = self.claim_validator.as_ref().and_then(|validator| validator.audience.as_ref());
+        self.claim_schema.is_some()
+            || self.required_scopes.as_ref().is_some_and(|scopes| !scopes.is_empty())
+            || audience.is_some_and(|audience| audience.match_with_client_id)
+    }
 }
 
 /// Checks of issuer and audience.

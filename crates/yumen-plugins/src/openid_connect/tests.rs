@@ -14,6 +14,8 @@ use yumen_plugin::{
     SubrequestResponse, SubrequestSpec, UpstreamSlot,
 };
 
+mod stored_sessions;
+
 use super::login::{path_of, return_path, state_cookie};
 use crate::jose::{ClientSigner, JwsAlgorithm};
 use crate::testing::{PluginBench, TestReply};
@@ -637,6 +639,8 @@ fn settings_that_do_not_fit_together_are_refused() {
         (json!({"session": {"secret": SECRET, "storage": "redis"}}), "then clause did not match"),
         (json!({"session": {"secret": SECRET, "cookie_name": "a;b"}}), "no cookie name"),
         (json!({"token_signing_alg_values_expected": "none"}), "unknown signature algorithm"),
+        (json!({"backchannel_logout_path": "/a"}), "set session.storage to redis"),
+        (json!({"backchannel_logout_path": "a"}), "not a path"),
     ] {
         let refused = bench.build("openid-connect", settings(more.clone())).err();
         let found = refused.map(|refused| refused.message).unwrap_or_default();

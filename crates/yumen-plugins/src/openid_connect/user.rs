@@ -16,7 +16,7 @@ use super::{ID_TOKEN, OpenidConnect, RAW_ID_TOKEN, REFRESH_TOKEN, USERINFO, sess
 use crate::cookie_privacy::forbid_sharing;
 use crate::session::{
     CookieRequest, LoginSession, OpenedLogin, PreparedIdentity, SealFault, SessionFault, SessionLookup,
-    SessionStore,
+    SessionSave, SessionStore,
 };
 
 /// Age of a session that `force_reauthorize` accepts: the user has just come back.
@@ -45,6 +45,9 @@ impl OpenidConnect {
         }
         if path == self.logout.logout_path.as_bytes() {
             return Step::Wait(Box::pin(self.logout(provider, sessions, ex)));
+        }
+        if self.is_backchannel_logout(ex) {
+            return self.backchannel_step(provider, sessions, ex);
         }
         let lookup = sessions.find(ex);
         if let SessionLookup::Found(opened) = &lookup {
@@ -116,7 +119,7 @@ impl OpenidConnect {
             Err(response) => return Step::Respond(response),
         };
         let now_s = ex.now.unix_s();
-        let session = match self.need_of(provider, &opened.session, now_s) {
+        match self.need_of(provider, &opened.session, now_s) {
             SessionNeed::Login => return self.unauthenticated(provider, sessions, ex).await,
             SessionNeed::SilentLogin => {
                 let reason = LoginReason { is_silent: true, ..LoginReason::of_request(ex) };
@@ -125,36 +128,53 @@ impl OpenidConnect {
             SessionNeed::Nothing if !sessions.is_renewal_due(&opened, now_s) => {
                 return self.authorize(&opened, ex);
             }
-            SessionNeed::Nothing => None,
-            SessionNeed::Tokens => match self.renew(provider, ex, &opened.session).await {
-                RenewalOutcome::Renewed(session) => Some(session),
-                RenewalOutcome::Refused => return self.unauthenticated(provider, sessions, ex).await,
-                RenewalOutcome::Unavailable(reason) => {
-                    ex.host.report_undecided(super::NAME, &self.owner, "the token endpoint is not available");
-                    return Step::Respond(unavailable(&reason));
-                }
-            },
-        };
-        let current = session.as_deref().unwrap_or(&opened.session);
-        let saved = sessions.save(ex.host, self.cookie_request(ex), current, Some(&opened)).await;
-        match saved {
-            Ok(lines) => ex.leave(SessionCookies { owner: self.address(), lines }),
+            SessionNeed::Nothing => {}
+            SessionNeed::Tokens => return self.renew_session(provider, sessions, ex, opened).await,
+        }
+        let reason = SessionSave::Use(&opened);
+        match sessions.save(ex.host, self.cookie_request(ex), &opened.session, reason).await {
+            Ok(lines) => self.leave_cookies(ex, lines),
             Err(SessionFault::Ended) => return self.unauthenticated(provider, sessions, ex).await,
             // The session itself is still valid: the next request saves it.
-            Err(_) if session.is_none() => {}
+            Err(_) => {}
+        }
+        self.authorize(&opened, ex)
+    }
+
+    /// Renews the tokens of a session, saves it, and lets the request pass.
+    pub(super) async fn renew_and_save<'a>(
+        &'a self,
+        provider: &'a OidcProvider,
+        sessions: &'a SessionStore,
+        ex: &mut Exchange<'_>,
+        opened: &OpenedLogin,
+    ) -> Step<'a> {
+        let session = match self.renew(provider, ex, &opened.session).await {
+            RenewalOutcome::Renewed(session) => session,
+            RenewalOutcome::Refused => return self.unauthenticated(provider, sessions, ex).await,
+            RenewalOutcome::Unavailable(reason) => {
+                ex.host.report_undecided(super::NAME, &self.owner, "the token endpoint is not available");
+                return Step::Respond(unavailable(&reason));
+            }
+        };
+        let reason = SessionSave::Tokens(opened);
+        match sessions.save(ex.host, self.cookie_request(ex), &session, reason).await {
+            Ok(lines) => self.leave_cookies(ex, lines),
+            Err(SessionFault::Ended) => return self.unauthenticated(provider, sessions, ex).await,
             // A rotated refresh token would be lost.
             Err(fault) => return Step::Respond(session_failure(fault)),
         }
-        match session {
-            None => self.authorize(&opened, ex),
-            Some(session) => match self.prepare(&session) {
-                Ok(identity) => {
-                    identity.apply(ex);
-                    Step::Continue
-                }
-                Err(refusal) => Step::Respond(refusal),
-            },
+        match self.prepare(&session) {
+            Ok(identity) => {
+                identity.apply(ex);
+                Step::Continue
+            }
+            Err(refusal) => Step::Respond(refusal),
         }
+    }
+
+    fn leave_cookies(&self, ex: &mut Exchange<'_>, lines: Vec<String>) {
+        ex.leave(SessionCookies { owner: self.address(), lines });
     }
 
     /// Lets a request with a session pass, if its claims suffice.

@@ -86,7 +86,7 @@ fn a_span_has_the_attributes_of_apisix() {
     let mut bench = bench(json!({
         "resource": {"service.name": "shop", "replicas": 3, "share": 0.5, "canary": true},
     }));
-    bench.uris = ["/orders/*".into()];
+    bench.patterns.uris = ["/orders/*".into()];
     bench.outcome =
         ExchangeOutcome { source: ResponseSource::Upstream, duration_us: 2500, ..Default::default() };
     let settings = json!({

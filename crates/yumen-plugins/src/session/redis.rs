@@ -12,12 +12,33 @@ use yumen_plugin::background::{
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{PluginBuildContext, PluginHost};
 
-const GET: RedisScript = RedisScript { text: "return redis.call('GET', KEYS[1])" };
-const SET: RedisScript = RedisScript { text: "return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])" };
+pub(super) const GET: RedisScript = RedisScript { text: "return redis.call('GET', KEYS[1])" };
+pub(super) const SET: RedisScript =
+    RedisScript { text: "return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])" };
 /// Writes only over a value: a session that has ended stays so.
-const RENEW: RedisScript =
+pub(crate) const RENEW: RedisScript =
     RedisScript { text: "return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'XX')" };
-const DELETE: RedisScript = RedisScript { text: "return redis.call('DEL', KEYS[1])" };
+pub(super) const DELETE: RedisScript = RedisScript { text: "return redis.call('DEL', KEYS[1])" };
+/// Writes only over the value with this digest: another request may have written newer tokens. 0 if it has.
+pub(crate) const REPLACE: RedisScript = RedisScript {
+    text: "local value = redis.call('GET', KEYS[1]) if not value then return false end \
+           if redis.sha1hex(value) ~= ARGV[3] then return 0 end \
+           return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])",
+};
+/// Adds a member to a set of at most 1000, which lasts at least as long as the member.
+pub(super) const INDEX: RedisScript = RedisScript {
+    text: "redis.call('SADD', KEYS[1], ARGV[1]) \
+           if redis.call('SCARD', KEYS[1]) > 1000 then redis.call('SPOP', KEYS[1]) end \
+           if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end \
+           return 1",
+};
+pub(super) const MEMBERS: RedisScript = RedisScript { text: "return redis.call('SMEMBERS', KEYS[1])" };
+pub(crate) const LOCK: RedisScript =
+    RedisScript { text: "return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX')" };
+/// Releases a lock, unless it has ended and another node holds it.
+pub(super) const UNLOCK: RedisScript = RedisScript {
+    text: "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0",
+};
 
 /// The server that holds sessions.
 #[derive(Deserialize, JsonSchema)]
@@ -181,6 +202,76 @@ impl SessionRedis {
             Ok(RedisReply::Nil) => Ok(false),
             Ok(_) => Ok(true),
             Err(_) => Err(StorageUnavailable),
+        }
+    }
+
+    /// Replaces the value whose SHA-1 is `digest`, and keeps another one; false if there is none.
+    pub(super) async fn replace(
+        &self,
+        host: &dyn PluginHost,
+        key: &str,
+        value: String,
+        ends_ms: u64,
+        digest: &str,
+    ) -> Result<bool, StorageUnavailable> {
+        let ends_ms = ends_ms.max(1).to_string().into_bytes();
+        let args = vec![value.into_bytes(), ends_ms, digest.as_bytes().to_vec()];
+        match self.call(host, REPLACE, key, args)?.await {
+            Ok(RedisReply::Nil) => Ok(false),
+            Ok(_) => Ok(true),
+            Err(_) => Err(StorageUnavailable),
+        }
+    }
+
+    /// Adds a member to a set for `lasts_ms`.
+    pub(super) async fn index(
+        &self,
+        host: &dyn PluginHost,
+        key: &str,
+        member: &str,
+        lasts_ms: u64,
+    ) -> Result<(), StorageUnavailable> {
+        let args = vec![member.as_bytes().to_vec(), lasts_ms.to_string().into_bytes()];
+        self.call(host, INDEX, key, args)?.await.map(drop).map_err(|_| StorageUnavailable)
+    }
+
+    /// The members of a set.
+    pub(super) async fn members(
+        &self,
+        host: &dyn PluginHost,
+        key: &str,
+    ) -> Result<Vec<String>, StorageUnavailable> {
+        let Ok(RedisReply::Array(members)) = self.call(host, MEMBERS, key, Vec::new())?.await else {
+            return Err(StorageUnavailable);
+        };
+        let text = |member| match member {
+            RedisReply::Text(text) => String::from_utf8(text).ok(),
+            _ => None,
+        };
+        Ok(members.into_iter().filter_map(text).collect())
+    }
+
+    /// Takes a lock for `lasts_ms`; false if another request holds it.
+    pub(super) async fn lock(
+        &self,
+        host: &dyn PluginHost,
+        key: &str,
+        holder: &str,
+        lasts_ms: u64,
+    ) -> Result<bool, StorageUnavailable> {
+        let args = vec![holder.as_bytes().to_vec(), lasts_ms.to_string().into_bytes()];
+        match self.call(host, LOCK, key, args)?.await {
+            Ok(RedisReply::Nil) => Ok(false),
+            Ok(_) => Ok(true),
+            Err(_) => Err(StorageUnavailable),
+        }
+    }
+
+    /// Releases a lock without waiting for the reply.
+    pub(super) fn unlock(&self, host: &dyn PluginHost, key: &str, holder: &str) {
+        let Some(outbound) = host.outbound() else { return };
+        if let Ok(call) = self.call(host, UNLOCK, key, vec![holder.as_bytes().to_vec()]) {
+            outbound.spawn(Box::pin(async move { drop(call.await) }));
         }
     }
 

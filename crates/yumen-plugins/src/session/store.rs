@@ -30,6 +30,9 @@ pub(crate) struct LoginSession {
     /// The user at the provider.
     #[serde(rename = "s")]
     pub(crate) subject: String,
+    /// The session at the provider.
+    #[serde(rename = "d", skip_serializing_if = "Option::is_none")]
+    pub(crate) sid: Option<String>,
     #[serde(rename = "a", skip_serializing_if = "Option::is_none")]
     pub(crate) access_token: Option<String>,
     #[serde(rename = "r", skip_serializing_if = "Option::is_none")]
@@ -89,10 +92,77 @@ pub(crate) struct OpenedLogin {
     pub(crate) times: SessionTimes,
     /// Whether the session is sealed with a former secret.
     has_former_secret: bool,
-    /// The number in the store.
-    id: Option<[u8; ID_BYTES]>,
+    /// The place in the store.
+    stored: Option<StoredLogin>,
     /// The identity for the upstream, or the refusal; made at the first request.
     pub(crate) prepared: OnceLock<Result<PreparedIdentity, LocalResponse>>,
+}
+
+/// The place of a session in the store.
+struct StoredLogin {
+    id: [u8; ID_BYTES],
+    /// SHA-1 of the value as hexadecimal text, which Redis compares.
+    digest: String,
+}
+
+/// The reason for which a session is saved.
+#[derive(Clone, Copy)]
+pub(crate) enum SessionSave<'o> {
+    /// A login. A session in the store gets a new number: one that an attacker knows must not become that of a user.
+    Login,
+    /// New tokens of this session.
+    Tokens(&'o OpenedLogin),
+    /// The use of this session. If another request has saved it meanwhile, that stays: it may have newer tokens.
+    Use(&'o OpenedLogin),
+}
+
+impl<'o> SessionSave<'o> {
+    fn previous(self) -> Option<&'o OpenedLogin> {
+        match self {
+            SessionSave::Login => None,
+            SessionSave::Tokens(opened) | SessionSave::Use(opened) => Some(opened),
+        }
+    }
+}
+
+/// The sessions that a provider ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum EndedSessions {
+    /// Those of one session at the provider.
+    Session(String),
+    /// All of a user.
+    Subject(String),
+}
+
+impl EndedSessions {
+    /// The key of the set with the sessions in the store.
+    fn key(&self, issuer: &str, client_id: &str) -> String {
+        let (kind, name) = match self {
+            EndedSessions::Session(sid) => ("sid", sid),
+            EndedSessions::Subject(subject) => ("sub", subject),
+        };
+        let mut owner = Vec::new();
+        for part in [issuer, client_id, name] {
+            owner.extend(part.len().to_be_bytes());
+            owner.extend(part.as_bytes());
+        }
+        format!("{kind}:{}", stored_key(&owner))
+    }
+}
+
+/// The right to renew the tokens of a session in the store.
+pub(crate) struct RenewalLock {
+    key: String,
+    holder: String,
+}
+
+/// The result of asking for a [`RenewalLock`].
+pub(crate) enum RenewalTurn {
+    Locked(RenewalLock),
+    /// Another request renews the tokens.
+    Busy,
+    /// The session is in a cookie, or Redis is out of reach: the node decides alone.
+    Local,
 }
 
 /// An identity in the form in which requests carry it.
@@ -151,6 +221,8 @@ pub(crate) struct SessionStore {
     attributes: LoginCookieAttributes,
     timeouts: SessionTimeouts,
     redis: Option<SessionRedis>,
+    /// Whether the provider may end sessions, so that the store finds them by its names.
+    is_indexed: bool,
     opened: PerWorker<RecentTexts<Arc<OpenedLogin>>>,
 }
 
@@ -164,7 +236,49 @@ impl SessionStore {
         workers: usize,
     ) -> SessionStore {
         let opened = PerWorker::new(workers, RecentTexts::default);
-        SessionStore { keys, name: name.into(), attributes, timeouts, redis, opened }
+        SessionStore { keys, name: name.into(), attributes, timeouts, redis, is_indexed: false, opened }
+    }
+
+    /// The same sessions, which their provider may end; `None` if they are in cookies.
+    pub(crate) fn indexed(self) -> Option<SessionStore> {
+        self.redis.is_some().then_some(SessionStore { is_indexed: true, ..self })
+    }
+
+    /// Registers a new session in the store under the names by which its provider may end it.
+    async fn index(
+        &self,
+        host: &dyn PluginHost,
+        session: &LoginSession,
+        key: &str,
+    ) -> Result<(), SessionFault> {
+        let Some(redis) = self.redis.as_ref().filter(|_| self.is_indexed) else { return Ok(()) };
+        // Renewals extend a session, up to this end.
+        let absolute_s = if self.timeouts.absolute_s > 0 { self.timeouts.absolute_s } else { FOREVER_S };
+        let sid = session.sid.clone().map(EndedSessions::Session);
+        for names in sid.into_iter().chain([EndedSessions::Subject(session.subject.clone())]) {
+            let set = names.key(&session.issuer, &session.client_id);
+            let added = redis.index(host, &set, key, absolute_s.saturating_mul(1000)).await;
+            added.map_err(|_| SessionFault::StorageUnavailable)?;
+        }
+        Ok(())
+    }
+
+    /// Ends sessions of a provider and client in the store.
+    pub(crate) async fn end_all(
+        &self,
+        host: &dyn PluginHost,
+        issuer: &str,
+        client_id: &str,
+        ended: &EndedSessions,
+    ) -> Result<(), SessionFault> {
+        let Some(redis) = &self.redis else { return Ok(()) };
+        let set = ended.key(issuer, client_id);
+        let unavailable = |_| SessionFault::StorageUnavailable;
+        for key in redis.members(host, &set).await.map_err(unavailable)? {
+            redis.delete(host, &key).await.map_err(unavailable)?;
+        }
+        // Last, so that a logout that failed can be repeated.
+        redis.delete(host, &set).await.map_err(unavailable)
     }
 
     /// The name of the session cookie.
@@ -229,7 +343,9 @@ impl SessionStore {
         let value = redis.get(host, &key).await.map_err(|_| SessionFault::StorageUnavailable)?;
         let Some(value) = value else { return Ok(None) };
         let opened = self.keys.open(CookiePurpose::StoredSession, &key, &value).ok();
-        let opened = opened.and_then(|(text, secret)| OpenedLogin::read(&text, secret > 0, Some(id)));
+        let digest = hex_of(digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, &value).as_ref());
+        let stored = StoredLogin { id, digest };
+        let opened = opened.and_then(|(text, secret)| OpenedLogin::read(&text, secret > 0, Some(stored)));
         Ok(opened.filter(|opened| self.timeouts.end_s(opened.times) > now_s).map(Arc::new))
     }
 
@@ -238,30 +354,74 @@ impl SessionStore {
         opened.has_former_secret || self.timeouts.is_renewal_due(opened.times, now_s)
     }
 
-    /// Saves a session and returns the values of `Set-Cookie`. A session in the store keeps its number, except after a
-    /// login, where `previous` is `None`: a number that an attacker knows must not become that of a user.
+    /// Loads a session again, which another request may have renewed; `None` if it has ended.
+    pub(crate) async fn reload(
+        &self,
+        host: &dyn PluginHost,
+        opened: &OpenedLogin,
+        now_s: u64,
+    ) -> Result<Option<Arc<OpenedLogin>>, SessionFault> {
+        match &opened.stored {
+            Some(stored) => self.load(host, stored.id, now_s).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Asks for the right to renew the tokens of a session, over all nodes, for `lasts_ms`.
+    pub(crate) async fn lock_renewal(
+        &self,
+        host: &dyn PluginHost,
+        opened: &OpenedLogin,
+        lasts_ms: u64,
+    ) -> RenewalTurn {
+        let (Some(redis), Some(stored)) = (&self.redis, &opened.stored) else { return RenewalTurn::Local };
+        let key = format!("{}:renewal", stored_key(&stored.id));
+        let holder = hex_of(&random::<16>(host));
+        match redis.lock(host, &key, &holder, lasts_ms).await {
+            Ok(true) => RenewalTurn::Locked(RenewalLock { key, holder }),
+            Ok(false) => RenewalTurn::Busy,
+            Err(_) => RenewalTurn::Local,
+        }
+    }
+
+    /// Ends the right to renew. A request whose client leaves does not come here: the lock then ends by itself.
+    pub(crate) fn unlock_renewal(&self, host: &dyn PluginHost, lock: &RenewalLock) {
+        if let Some(redis) = &self.redis {
+            redis.unlock(host, &lock.key, &lock.holder);
+        }
+    }
+
+    /// Saves a session and returns the values of `Set-Cookie`.
     pub(crate) async fn save(
         &self,
         host: &dyn PluginHost,
         request: CookieRequest<'_>,
         session: &LoginSession,
-        previous: Option<&OpenedLogin>,
+        reason: SessionSave<'_>,
     ) -> Result<Vec<String>, SessionFault> {
+        let previous = reason.previous();
         let Some(redis) = &self.redis else { return self.seal(host, request, session, previous) };
         let times = SessionTimes {
             created_s: previous.map_or(request.now_s, |one| one.times.created_s),
             used_s: request.now_s,
         };
-        let id = previous.and_then(|one| one.id).unwrap_or_else(|| random(host));
+        let id = previous.and_then(|one| one.stored.as_ref()).map_or_else(|| random(host), |one| one.id);
         let key = stored_key(&id);
         let text = times.write(session);
         let sealed = self.keys.seal(CookiePurpose::StoredSession, &key, &text, random(host));
         let ends_ms = self.timeouts.end_s(times).saturating_sub(request.now_s).saturating_mul(1000);
         let sealed = sealed.ok_or(SessionFault::TooLarge)?;
-        let saved = match previous.and_then(|one| one.id) {
-            // Another request may have logged the user out meanwhile.
-            Some(_) => redis.renew(host, &key, sealed, ends_ms).await,
-            None => redis.set(host, &key, sealed, ends_ms).await.map(|()| true),
+        // Another request may have logged the user out meanwhile: only a login writes where nothing is.
+        let saved = match reason {
+            SessionSave::Login => {
+                self.index(host, session, &key).await?;
+                redis.set(host, &key, sealed, ends_ms).await.map(|()| true)
+            }
+            SessionSave::Tokens(_) => redis.renew(host, &key, sealed, ends_ms).await,
+            SessionSave::Use(opened) => {
+                let digest = opened.stored.as_ref().map_or("", |stored| &stored.digest);
+                redis.replace(host, &key, sealed, ends_ms, digest).await
+            }
         };
         if !saved.map_err(|_| SessionFault::StorageUnavailable)? {
             return Err(SessionFault::Ended);
@@ -317,8 +477,8 @@ impl SessionStore {
         request: CookieRequest<'_>,
         opened: Option<&OpenedLogin>,
     ) -> Result<Vec<String>, SessionFault> {
-        if let (Some(redis), Some(id)) = (&self.redis, opened.and_then(|one| one.id)) {
-            let key = stored_key(&id);
+        if let (Some(redis), Some(stored)) = (&self.redis, opened.and_then(|one| one.stored.as_ref())) {
+            let key = stored_key(&stored.id);
             redis.delete(host, &key).await.map_err(|_| SessionFault::StorageUnavailable)?;
         }
         Ok(self.removals(request, 1).collect())
@@ -341,12 +501,15 @@ pub(super) fn random<const N: usize>(host: &dyn PluginHost) -> [u8; N] {
 
 /// The key in the store: a digest, so that a reader of its keys cannot make a cookie.
 fn stored_key(id: &[u8]) -> String {
+    hex_of(digest::digest(&digest::SHA256, id).as_ref())
+}
+
+pub(super) fn hex_of(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
-    let mut key = String::with_capacity(64);
-    for byte in digest::digest(&digest::SHA256, id).as_ref() {
-        let _ = write!(key, "{byte:02x}");
-    }
-    key
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 impl SessionTimes {
@@ -362,7 +525,7 @@ impl SessionTimes {
 }
 
 impl OpenedLogin {
-    fn read(text: &[u8], has_former_secret: bool, id: Option<[u8; ID_BYTES]>) -> Option<OpenedLogin> {
+    fn read(text: &[u8], has_former_secret: bool, stored: Option<StoredLogin>) -> Option<OpenedLogin> {
         let (times, json) = text.split_at_checked(TIMES_BYTES)?;
         let (created, used) = times.split_at(8);
         let times = SessionTimes {
@@ -370,6 +533,6 @@ impl OpenedLogin {
             used_s: u64::from_be_bytes(used.try_into().ok()?),
         };
         let session = serde_json::from_slice(json).ok()?;
-        Some(OpenedLogin { session, times, has_former_secret, id, prepared: OnceLock::new() })
+        Some(OpenedLogin { session, times, has_former_secret, stored, prepared: OnceLock::new() })
     }
 }

@@ -1,8 +1,12 @@
+use std::rc::Rc;
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 use yumen_http::{HeadLimits, parse};
 use yumen_plugin::{Now, PluginHost, RequestHead};
 
 use super::cookie::{CHUNK_BYTES_MAX, CHUNKS_MAX, join};
+use super::memory_redis::{MemoryRedis, MemoryRedisClient};
 use super::seal::SALT_BYTES;
 use super::store::{SessionTimeouts, SessionTimes};
 use super::*;
@@ -37,6 +41,7 @@ fn session(claims: Value) -> LoginSession {
         issuer: "https://idp".to_owned(),
         client_id: "me".to_owned(),
         subject: "alice".to_owned(),
+        sid: None,
         access_token: Some("access".to_owned()),
         refresh_token: Some("refresh".to_owned()),
         id_token: None,
@@ -129,7 +134,7 @@ fn save(
 ) -> Result<Vec<String>, SessionFault> {
     let (host, head) = (ManualHost::default(), head(cookies));
     let request = CookieRequest { head: &head, is_https: true, now_s: 1_700_000_000 };
-    ready(Box::pin(store.save(&host, request, session, None)))
+    ready(Box::pin(store.save(&host, request, session, SessionSave::Login)))
 }
 
 /// The session of a request with these cookies at a time.
@@ -253,5 +258,34 @@ fn malformed_counts_of_parts_are_no_session() {
         let cookie = format!("session={value}");
         let joined = join(&head(&[cookie]), "session");
         assert!(!matches!(joined, Ok(Some(_))), "{value}");
+    }
+}
+
+/// The session that these cookies name in the store.
+fn load(store: &SessionStore, host: &ManualHost, cookies: &[String]) -> Arc<OpenedLogin> {
+    let bench = PluginBench::new();
+    let mut ex = bench.exchange("GET / HTTP/1.1");
+    ex.request = Box::new(head(cookies));
+    let SessionLookup::Stored(id) = store.find(&ex) else { panic!("no session in the store") };
+    let loaded = ready(Box::pin(store.load(host, id, 1_700_000_001)));
+    loaded.ok().flatten().expect("the session is in the store")
+}
+
+#[test]
+fn session_in_redis_that_has_ended_is_not_written_again() {
+    let redis = Rc::<MemoryRedis>::default();
+    let store = store(json!({"storage": "redis", "redis": {}}));
+    let mut host = ManualHost::default();
+    host.outbound = Some(Rc::new(MemoryRedisClient(redis.clone())));
+    let empty = head(&[]);
+    let request = CookieRequest { head: &empty, is_https: true, now_s: 1_700_000_000 };
+    let session = session(json!({}));
+    let save = |reason| ready(Box::pin(store.save(&host, request, &session, reason)));
+    let cookies = save(SessionSave::Login).unwrap();
+    let opened = load(&store, &host, &cookies);
+    assert_eq!(save(SessionSave::Tokens(&opened)), Ok(Vec::new()));
+    ready(Box::pin(store.clear(&host, request, Some(&*opened)))).unwrap();
+    for reason in [SessionSave::Tokens(&opened), SessionSave::Use(&opened)] {
+        assert_eq!((save(reason), redis.keys()), (Err(SessionFault::Ended), Vec::new()));
     }
 }

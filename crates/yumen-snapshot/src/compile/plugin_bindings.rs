@@ -202,8 +202,8 @@ impl ObjectLookup for CompilerObjects<'_> {
     }
 }
 
-/// The name of an upstream inside settings. It collides with no object: only ids of credentials contain a slash, and
-/// credentials have no such plugins.
+/// The name of an upstream inside settings. It collides with no object: only ids of credentials contain slashes, two
+/// of them, and the name has a further one.
 fn inline_name(owner: &ObjectName, path: &str) -> ObjectName {
     ObjectName::new(owner.kind, format!("{}/{path}", owner.id))
 }

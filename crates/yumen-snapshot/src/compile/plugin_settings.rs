@@ -177,7 +177,7 @@ fn build<'k>(
     let kind = &registered.kind;
     if matches!(side, PluginOwner::Consumer | PluginOwner::Credential) && kind.role.is_auth() {
         let key = registered
-            .consumer_key(settings)
+            .consumer_key(settings, setup)
             .unwrap_or_else(|| Err(InvalidSettings::new("the plugin cannot be configured on a consumer")));
         return Ok(ParsedPlugin::Key { plugin: kind.name, key: key.map_err(PluginSettingsError::Settings)? });
     }

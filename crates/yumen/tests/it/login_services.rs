@@ -101,20 +101,23 @@ fn cas_ticket_becomes_a_session() {
         respond(stream, 200, "", body.as_bytes())
     });
     let settings = json!({
-        "idp_uri": format!("http://{}/cas", cas.address), "cas_callback_uri": "/callback", "logout_uri": "/logout",
+        "idp_uri": format!("http://{}/cas", cas.address), "cas_callback_uri": "http://x/callback", "logout_uri": "/logout",
         "cookie": { "secret": "0123456789abcdef0123456789abcdef", "secure": false },
     });
     let gateway = gateway("cas-auth", &settings, &upstream);
     let login = gateway.get("/orders?a=b");
     let location = login.field("location").expect("a redirect").to_owned();
     assert!(
-        location.starts_with(&format!("http://{}/cas/login?service=http%3A%2F%2F", cas.address)),
+        location.starts_with(&format!("http://{}/cas/login?service=http%3A%2F%2Fx%2Fcallback", cas.address)),
         "{location}"
     );
-    let state = cookie(&login, "CAS_REQUEST_URI");
+    let begun = cookie(&login, "CAS_REQUEST_URI");
+    let state = location.split("%3Fstate%3D").nth(1).expect("the service has a state");
     let with = |path: &str, cookie: &str| gateway.get_with(path, &format!("Cookie: {cookie}\r\n"));
-    assert_eq!(with("/callback?ticket=ST-2", &state).status, 401);
-    let done = with("/callback?ticket=ST-1", &state);
+    let callback = |ticket: &str| with(&format!("/callback?state={state}&ticket={ticket}"), &begun);
+    assert_eq!(with("/callback?ticket=ST-1", &begun).status, 401);
+    assert_eq!(callback("ST-2").status, 401);
+    let done = callback("ST-1");
     assert_eq!((done.status, done.field("location")), (302, Some("/orders?a=b")));
     let session = cookie(&done, "CAS_SESSION");
     // All workers know the session.
@@ -201,9 +204,16 @@ fn codes_of_feishu_and_dingtalk_become_sessions() {
         }
         let gateway = gateway(&format!("{name}-auth"), &settings, &upstream);
         let login = gateway.get("/orders");
-        assert_eq!((login.status, login.field("location")), (302, Some("/login")), "{name}");
-        assert_eq!(gateway.get("/orders?code=bad").status, 401, "{name}");
-        let first = gateway.get_with("/orders?code=good", "X-Userinfo: forged\r\n");
+        let location = login.field("location").unwrap_or_default();
+        let state = location.strip_prefix("/login?state=").expect("the login page gets a state");
+        let begun = cookie(&login, &format!("{name}_login"));
+        assert_eq!(gateway.get(&format!("/orders?code=good&state={state}")).status, 401, "{name}");
+        let with_code = |code: &str| {
+            let fields = format!("X-Userinfo: forged\r\nCookie: {begun}\r\n");
+            gateway.get_with(&format!("/orders?code={code}&state={state}"), &fields)
+        };
+        assert_eq!(with_code("bad").status, 401, "{name}");
+        let first = with_code("good");
         // {"name":"Ann"}
         assert_eq!(first.text(), "eyJuYW1lIjoiQW5uIn0=", "{name}");
         // The cookie of the upstream stays.
@@ -213,4 +223,72 @@ fn codes_of_feishu_and_dingtalk_become_sessions() {
         assert_eq!(again.text(), "eyJuYW1lIjoiQW5uIn0=", "{name}");
         assert_eq!(upstream.requests(), 2, "{name}");
     }
+}
+
+/// A wolf server, whose user Ann may read `/orders`.
+fn wolf() -> Upstream {
+    Upstream::start(|request, stream| {
+        let user = json!({ "id": 7, "username": "ann", "nickname": "Ann B" });
+        let (path, query) = request.target.split_once('?').unwrap_or((&request.target, ""));
+        match (path, request.field("x-rbac-token")) {
+            ("/wolf/rbac/login.rest", None) if body(request).contains("\"password\":\"good\"") => {
+                answer(stream, 200, &json!({ "ok": true, "data": { "token": "t-1", "userInfo": user } }))
+            }
+            ("/wolf/rbac/login.rest", None) => answer(stream, 200, &json!({ "ok": false })),
+            ("/wolf/rbac/access_check", Some("t-1")) => {
+                let may = query == "appID=shop&resName=%2Forders&action=GET&clientIP=127.0.0.1";
+                let status = if may { 200 } else { 401 };
+                let reason = if may { "" } else { "no permission to access" };
+                answer(stream, status, &json!({ "ok": may, "reason": reason, "data": { "userInfo": user } }))
+            }
+            _ => answer(stream, 401, &json!({ "ok": false, "reason": "token is invalid" })),
+        }
+    })
+}
+
+#[test]
+fn wolf_decides_about_requests_with_its_tokens() {
+    let (wolf, upstream) = (wolf(), Upstream::echo("a"));
+    let server = format!("http://{}", wolf.address);
+    let gateway = Gateway::with(
+        &json!({
+            "consumers": [
+                { "username": "shop", "plugins": { "wolf-rbac": { "appid": "shop", "server": server } } },
+                // A server of its own, at which nothing listens.
+                { "username": "bar", "plugins": { "wolf-rbac": { "appid": "bar", "server": "http://127.0.0.1:1" } } },
+            ],
+            "routes": [
+                { "id": "1", "uri": "/*", "plugins": { "wolf-rbac": {} }, "upstream": upstream.alone() },
+                { "id": "2", "uri": "/apisix/plugin/wolf-rbac/*", "plugins": { "public-api": {} } },
+            ],
+        }),
+        &Options { workers: 2, ..Options::default() },
+    );
+    let login = |password: &str| {
+        let arguments = json!({ "appid": "shop", "username": "ann", "password": password }).to_string();
+        let length = arguments.len();
+        gateway.send(format!(
+            "POST /apisix/plugin/wolf-rbac/login HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{arguments}"
+        ))
+    };
+    let refused = login("bad");
+    assert_eq!((refused.status, &refused.json()["rbac_token"]), (200, &Value::Null));
+    let token = login("good").json()["rbac_token"].as_str().expect("a token").to_owned();
+    assert_eq!(token, "V1#shop#t-1");
+    let get = |path: &str, token: &str| {
+        gateway.get_with(path, &format!("Authorization: {token}\r\nX-UserId: 1\r\n"))
+    };
+    let passed = get("/orders", &token);
+    assert_eq!((passed.status, passed.field("x-userid")), (200, Some("7")));
+    let seen = &passed.json()["fields"];
+    for (name, expected) in [("x-userid", "7"), ("x-username", "ann"), ("x-consumer-username", "shop")] {
+        assert_eq!(seen[name], expected, "{name} in {seen}");
+    }
+    let denied = get("/other", &token);
+    let expected = json!({ "message": "no permission to access", "username": "ann", "nickname": "Ann B" });
+    assert_eq!((denied.status, denied.json()), (401, expected));
+    assert_eq!(get("/orders", "V1#shop#other").json(), json!({ "message": "token is invalid" }));
+    assert_eq!((get("/orders", "V1#bar#t-1").status, get("/orders", "V1#none#t-1").status), (500, 401));
+    assert_eq!(upstream.requests(), 1);
 }

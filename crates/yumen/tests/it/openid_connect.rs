@@ -296,12 +296,37 @@ fn a_logout_ends_the_session_everywhere() {
     assert_eq!(browser.get(&gateway, "/a").status, 302);
 }
 
+/// Settings of sessions in this Redis.
+fn sessions_in(redis: &Redis) -> Value {
+    let redis = json!({"host": "127.0.0.1", "port": redis.port, "read_timeout": 20_000});
+    json!({"session": {"secret": SECRET, "storage": "redis", "redis": redis}})
+}
+
+#[test]
+fn nodes_share_one_refresh_of_a_session_in_redis() {
+    let (idp, redis, upstream) = (Idp::start(), Redis::start(), Upstream::echo("a"));
+    let nodes = [(); 2].map(|()| gateway(&idp, &upstream, &sessions_in(&redis)));
+    // Expired at once: each page renews.
+    idp.set_lifetime(1);
+    let mut browser = Browser::default();
+    let start = browser.get(&nodes[0], "/a").field("location").unwrap().to_owned();
+    assert_eq!(browser.get(&nodes[1], &idp.log_in(&start)).status, 302);
+    idp.set_lifetime(300);
+    std::thread::scope(|scope| {
+        for node in nodes.iter().cycle().take(10) {
+            let mut tab = browser.clone();
+            scope.spawn(move || assert_eq!(tab.get(node, "/a").status, 200));
+        }
+    });
+    let refreshes = idp.calls("/token").into_iter().filter(|call| call["grant_type"] == "refresh_token");
+    assert_eq!(refreshes.count(), 1);
+    eventually("the lock is released", 10, || !redis.cli(&["KEYS", "*"]).contains(":renewal"));
+}
+
 #[test]
 fn sessions_in_redis_end_with_the_logout() {
     let (idp, redis, upstream) = (Idp::start(), Redis::start(), Upstream::echo("a"));
-    let redis_settings = json!({"host": "127.0.0.1", "port": redis.port, "read_timeout": 20_000});
-    let session = json!({"secret": SECRET, "storage": "redis", "redis": redis_settings});
-    let gateway = gateway(&idp, &upstream, &json!({"session": session}));
+    let gateway = gateway(&idp, &upstream, &sessions_in(&redis));
     let mut browser = Browser::default();
     assert_eq!(browser.log_in(&gateway, &idp, "/a").status, 200);
     let keys = redis.cli(&["KEYS", "sessions:*"]);

@@ -6,7 +6,7 @@ use super::{ConvertedPlugins, PluginJob};
 use crate::report::dropped;
 
 /// Plugins that assign a consumer to a request.
-pub(super) const IDENTIFIES: [&str; 10] = [
+pub(super) const IDENTIFIES: [&str; 9] = [
     "key-auth",
     "key-auth-enc",
     "basic-auth",
@@ -14,7 +14,6 @@ pub(super) const IDENTIFIES: [&str; 10] = [
     "hmac-auth",
     "ldap-auth",
     "oauth2",
-    "openid-connect",
     "mtls-auth",
     "vault-auth",
 ];
@@ -167,6 +166,15 @@ pub(super) fn hmac_auth(job: &mut PluginJob<'_>) -> ConvertedPlugins {
 
 /// Kong knows users of the directory without consumers, and so does `ldap-auth-advanced`.
 pub(super) fn ldap_auth(job: &mut PluginJob<'_>) -> ConvertedPlugins {
+    let plugins = directory(job);
+    let why = "the gateway searches the entry of a user first; set bind_dn and ldap_password unless anonymous clients \
+               may search";
+    job.different("", "Kong builds the name of the entry from the user name", why);
+    plugins
+}
+
+/// The settings that both plugins for directories have.
+pub(super) fn directory(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     let mut out = common(job);
     let host = job.text("ldap_host").unwrap_or_default();
     let port = job.count("ldap_port").unwrap_or(389);
@@ -202,9 +210,6 @@ pub(super) fn ldap_auth(job: &mut PluginJob<'_>) -> ConvertedPlugins {
         }
     }
     job.skip("cache_ttl", Value::Null, "each request asks the directory");
-    let why = "the gateway searches the entry of a user first; set bind_dn and ldap_password unless anonymous clients \
-               may search";
-    job.different("", "Kong builds the name of the entry from the user name", why);
     super::one("ldap-auth-advanced", out)
 }
 
