@@ -70,7 +70,9 @@ async fn walk(
     let mut flow = ExchangeStats { received_bytes: request.received_bytes(), ..ExchangeStats::default() };
     let mut ex = Exchange::new(request, &peer.client, clock::now(), &*worker, &pinned.consumers);
     ex.response.fields = worker.take_edits();
-    if let Some(real_ip) = &worker.settings.forwarding.real_ip {
+    // Ahead of routing, whose conditions may read the address.
+    let of_listener = pinned.listener(peer.client.listener).and_then(|one| one.settings.real_ip.as_ref());
+    if let Some(real_ip) = of_listener.or(worker.settings.forwarding.real_ip.as_ref()) {
         real_ip.apply(&mut ex);
     }
     // After `real_ip`, which reads the forwarding fields that `distrust` removes.
