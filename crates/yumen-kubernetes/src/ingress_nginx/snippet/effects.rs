@@ -86,6 +86,11 @@ impl BlockEffects {
         Ok(reader.effects)
     }
 
+    /// Whether the rules refuse every client.
+    pub(super) fn denies_all(&self) -> bool {
+        self.access.first().is_some_and(|rule| rule.network.is_none() && !rule.allows)
+    }
+
     /// Whether the rules refuse all clients but those that are listed.
     pub(super) fn closes(&self) -> bool {
         self.access.iter().find(|rule| rule.network.is_none()).is_some_and(|rule| !rule.allows)

@@ -39,9 +39,11 @@ pub(super) fn read_location(
             // The files of NGINX's image, among which no path of a service is.
             let status = if base.closes() { 403 } else { 404 };
             effects.answer = Some(SnippetAnswer::Respond { status, body: None, media_type: None });
-            let (line, name) = (directive.line, directive.name.clone());
-            let reason = "the location has no service: a request gets 404, or 403 after `deny all`";
-            notes.push(SnippetNote { line, directive: name, reason });
+            if !base.denies_all() {
+                let (line, name) = (directive.line, directive.name.clone());
+                let reason = "the location has no service: a request gets 404, or 403 before `deny all`";
+                notes.push(SnippetNote { line, directive: name, reason });
+            }
         }
         // NGINX answers before it checks addresses, and no service receives fields.
         effects.access.clear();
