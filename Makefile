@@ -113,6 +113,7 @@ conformance-kubernetes: build ## the suite of the Gateway API in a cluster witho
 
 test-kubernetes: build ## Yumen in a cluster without containers while all around it changes; needs root (ARGS="--only rollout")
 	@scripts/deps.sh kubernetes
+	@conformance/kubernetes/ingress.py --binary $(YUMEN)
 	@conformance/kubernetes/robustness.py --binary $(YUMEN) $(ARGS)
 
 test-helm: build ## the Helm chart: goldens, manifests on an API server, requests in a cluster; needs root (ARGS=--update writes goldens)

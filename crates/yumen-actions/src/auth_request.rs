@@ -35,9 +35,77 @@ pub(crate) struct AuthRequest {
     signin: Option<SigninLocation>,
     /// Response fields of the service that the upstream receives.
     passed: Box<[Box<str>]>,
+    /// Request fields for the upstream, made of response fields of the service.
+    composed: Box<[(Box<str>, AnswerText)]>,
     cache: Option<AuthCache>,
     always_sets_cookie: bool,
     timeout_ms: u64,
+}
+
+/// A text with response fields of the service.
+struct AnswerText(Box<[AnswerPart]>);
+
+enum AnswerPart {
+    Literal(Box<str>),
+    /// The name of a field, with dashes.
+    Field(Box<str>),
+}
+
+impl AnswerText {
+    fn parse(written: &str) -> AnswerText {
+        let (mut parts, mut rest) = (Vec::new(), written);
+        while let Some((before, name, after)) = next_field(rest) {
+            parts.push(AnswerPart::Literal(before.into()));
+            parts.push(AnswerPart::Field(name.to_ascii_lowercase().replace('_', "-").into()));
+            rest = after;
+        }
+        parts.push(AnswerPart::Literal(rest.into()));
+        AnswerText(parts.into())
+    }
+
+    fn names(&self, name: &[u8]) -> bool {
+        self.0.iter().any(|part| matches!(part, AnswerPart::Field(field) if is_alike(field, name)))
+    }
+
+    fn render(&self, of_service: &Fields) -> Vec<u8> {
+        let mut out = Vec::new();
+        for part in &self.0 {
+            match part {
+                AnswerPart::Literal(text) => out.extend_from_slice(text.as_bytes()),
+                AnswerPart::Field(field) => {
+                    let values = of_service.iter().filter(|(name, _)| is_alike(field, name));
+                    let values: Vec<&[u8]> = values.map(|(_, value)| value).collect();
+                    // As in NGINX, several fields are one list.
+                    out.extend_from_slice(&values.join(&b", "[..]));
+                }
+            }
+        }
+        out
+    }
+}
+
+/// The text before the first variable of a field, the rest of its name, and the text after it.
+fn next_field(text: &str) -> Option<(&str, &str, &str)> {
+    const PREFIX: &str = "upstream_http_";
+    let is_of_name = |one: char| one.is_ascii_alphanumeric() || one == '_';
+    text.match_indices('$').find_map(|(at, _)| {
+        let after = &text[at + 1..];
+        match after.strip_prefix('{').and_then(|inner| inner.strip_prefix(PREFIX)) {
+            Some(inner) => inner.split_once('}').map(|(name, rest)| (&text[..at], name, rest)),
+            None => {
+                let inner = after.strip_prefix(PREFIX)?;
+                let end = inner.find(|one: char| !is_of_name(one)).unwrap_or(inner.len());
+                Some((&text[..at], &inner[..end], &inner[end..]))
+            }
+        }
+    })
+}
+
+/// Whether a field has the name of a variable, in which underscores stand for dashes.
+fn is_alike(variable: &str, name: &[u8]) -> bool {
+    let same =
+        |(wanted, found): (u8, &u8)| wanted == found.to_ascii_lowercase() || wanted == b'-' && *found == b'_';
+    variable.len() == name.len() && variable.bytes().zip(name).all(same)
 }
 
 /// The location of the sign-in page.
@@ -106,6 +174,12 @@ impl AuthRequest {
                 .iter()
                 .flatten()
                 .map(|name| name.as_str().into())
+                .collect(),
+            composed: nginx
+                .answer_fields
+                .iter()
+                .flatten()
+                .map(|(name, value)| (name.as_str().into(), AnswerText::parse(value)))
                 .collect(),
             cache: nginx.cache.as_ref().map(AuthCache::new),
             always_sets_cookie: nginx.always_set_cookie,
@@ -187,6 +261,7 @@ impl AuthRequest {
             is_named("WWW-Authenticate")
                 || is_named("Set-Cookie")
                 || self.passed.iter().any(|passed| is_named(passed))
+                || self.composed.iter().any(|(_, text)| text.names(name))
         };
         for (name, value) in response.fields.iter().filter(|(name, _)| is_kept(name)) {
             answer.fields.add(&String::from_utf8_lossy(name), value);
@@ -227,6 +302,13 @@ impl AuthRequest {
             ex.request.fields.remove_equivalent(name);
             for value in all(of_service, name) {
                 ex.request.fields.add(name, value);
+            }
+        }
+        for (name, text) in self.composed.iter().filter(|(name, _)| !is_of_connection(name.as_bytes())) {
+            ex.request.fields.remove_equivalent(name);
+            let value = text.render(of_service);
+            if !value.is_empty() {
+                ex.request.fields.add(name, &value);
             }
         }
     }

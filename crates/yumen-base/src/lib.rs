@@ -5,6 +5,7 @@
 
 pub mod counter;
 pub mod ipset;
+pub mod local_address;
 pub mod metric;
 pub mod pem;
 pub mod problem;

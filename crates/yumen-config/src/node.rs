@@ -233,7 +233,6 @@ impl NodeConfig {
                 );
             }
         }
-        problems.extend(self.absence_of_listeners());
         problems.extend(self.listener_problems());
         if self.server_header.chars().any(char::is_control) {
             let found = "contains a control character, which a field value cannot contain";
@@ -276,8 +275,9 @@ impl NodeConfig {
         problems.extend(self.admin_problems());
     }
 
-    /// The problem of a gateway that would run and serve nothing. Objects of Kubernetes bring listeners with them.
-    fn absence_of_listeners(&self) -> Option<Problem> {
+    /// The problem of a gateway that would run and serve nothing. Objects of Kubernetes bring listeners with them; the
+    /// command line may choose them or add listeners, so that this is checked after it.
+    pub fn absence_of_listeners(&self) -> Option<Problem> {
         let is_empty = self.listen.is_empty() && self.stream_listen.is_empty();
         let found = (is_empty && self.store.kind != StoreKind::Kubernetes)
             .then(|| problem("listen", "the list must not be empty"))?;

@@ -62,7 +62,7 @@ pub use kind::{
     AdminApiShape, DeletionRefusal, IdRule, Kind, KindDescriptor, KindNames, KindReferences, OptionalVerbs,
     PluginRole, ReferencePlace, ReferenceRule, ReferenceScan, TrafficClass, is_dot_segment, is_plain_id,
 };
-pub use listener::{ListenerProtocolSpec, ListenerSpec};
+pub use listener::{ListenerProtocolSpec, ListenerRealIpSpec, ListenerSpec};
 pub use nodes::{UpstreamNode, UpstreamNodes};
 pub(crate) use position_id::{id_of_position, is_named_by_position, position_of};
 pub use position_id::{is_position_id, natural_order_key};

@@ -19,6 +19,7 @@ mod members;
 mod object;
 mod passthrough;
 mod redirect_hosts;
+mod relocation;
 mod route_writer;
 mod sessions;
 mod snippet_branches;

@@ -29,3 +29,4 @@ pub use snippet::{
     SnippetPathEdit, SnippetPlace, SnippetPlan, SnippetRefusal, SnippetSetting, SnippetTest,
     translate_snippet,
 };
+pub use variables::renamed_variables;

@@ -125,7 +125,7 @@ fn nodes(
     let external = service.spec.external_name.as_ref().filter(|_| &*service.spec.kind == "ExternalName");
     match (key.source, external, service.spec.cluster_ips.first()) {
         (UpstreamSource::Apisix | UpstreamSource::ApisixAddress, Some(host), _) => {
-            json!([{ "host": &**host, "port": port.port, "weight": 1 }])
+            json!([{ "host": &**host, "port": port.port, "weight": 1, "excludes_local": true }])
         }
         (UpstreamSource::ApisixAddress, None, Some(address)) => {
             json!([{ "host": &**address, "port": port.port, "weight": 1 }])

@@ -294,6 +294,59 @@ fn annotations_decide_about_redirects_rewrites_and_responses() {
             ],
         ),
         (
+            "chart-snippets",
+            &[
+                (
+                    "GET http://cloud.example.com/.well-known/webfinger?resource=a",
+                    "shop/cart!ingress!80.http cloud.example.com /index.php/.well-known/webfinger?resource=a",
+                ),
+                (
+                    "GET http://cloud.example.com/.well-known/host-meta",
+                    "shop/cart!ingress!80.http cloud.example.com /public.php?service=host-meta",
+                ),
+                (
+                    "GET http://cloud.example.com/.well-known/carddav",
+                    "301 http://cloud.example.com/remote.php/dav",
+                ),
+                ("GET http://cloud.example.com/robots.txt", "404"),
+                ("GET http://cloud.example.com/config/x", "403"),
+                ("GET http://cloud.example.com/x", "shop/cart!ingress!80.http cloud.example.com /x"),
+                ("GET http://minio.example.com/x", "shop/cart!ingress!80.http minio.example.com /x"),
+                ("GET http://vague.example.com/old/x", "503"),
+                ("GET http://vague.example.com/pub/x", "503"),
+                ("GET http://vague.example.com/private/x", "403"),
+                ("GET http://vague.example.com/x", "shop/cart!ingress!80.http vague.example.com /x"),
+            ],
+        ),
+        (
+            "regex-broken",
+            &[
+                ("GET http://a.example.com/api/v2/x", "shop/cart!ingress!80.http a.example.com /api/v2/x"),
+                ("GET http://a.example.com/API/v1/x", "503"),
+                ("GET http://a.example.com/x", "shop/cart!ingress!80.http a.example.com /x"),
+            ],
+        ),
+        (
+            "regex-refused",
+            &[
+                ("GET http://a.example.com/admin/x", "503"),
+                ("GET http://a.example.com/x", "shop/cart!ingress!80.http a.example.com /x"),
+            ],
+        ),
+        (
+            "client-address",
+            &[
+                (
+                    "GET http://a.example.com/x?token=a X-Forwarded-For: 192.0.2.1",
+                    "shop/cart!ingress!80.http a.example.com /x?token=a",
+                ),
+                ("GET http://a.example.com/x?token=a X-Forwarded-For: 10.9.0.1", "403"),
+                ("GET http://a.example.com/x?token X-Forwarded-For: 192.0.2.1", "401"),
+                ("GET http://a.example.com/x?token= X-Forwarded-For: 192.0.2.1", "401"),
+                ("GET http://a.example.com/x", "401"),
+            ],
+        ),
+        (
             "refused-annotations",
             &[("GET http://a.example.com/", "503"), ("GET http://d.example.com/", "503")],
         ),

@@ -1,82 +1,20 @@
 //! Measures reviews at 5 000 Ingresses. Run with
-//! `cargo test --release -p yumen-kubernetes --test review_speed -- --ignored --nocapture`.
+//! `cargo test --release --workspace --test review_speed -- --ignored --nocapture`.
+
+mod measured;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use yumen_base::time::Now;
-use yumen_kubernetes::{
-    CertificateInspector, CertificateNames, ClusterChange, ClusterKind, ClusterObject, ClusterTranslator,
-    IngressOptions, ReviewSubject, TranslationSettings, decode, read_review,
-};
+use yumen_kubernetes::{ClusterTranslator, IngressOptions, ReviewSubject, TranslationSettings, read_review};
 use yumen_plugin::PluginRegistry;
 use yumen_snapshot::ObjectValidator;
 use yumen_snapshot::compile::{LoadCertificate, Loaded, Variables};
 
-const NAMESPACES: usize = 50;
-const PER_NAMESPACE: usize = 100;
+use measured::{NAMESPACES, NOW, NoCertificates, PER_NAMESPACE, ingress, ingress_cluster};
+
 const REVIEWS: usize = 2000;
-const NOW: Now = Now { mono_us: 0, unix_ms: 1_800_000_000_000 };
-
-struct NoCertificates;
-
-impl CertificateInspector for NoCertificates {
-    fn pair(&self, _: &str, _: &str) -> Result<CertificateNames, String> {
-        Err("no certificate".to_owned())
-    }
-
-    fn authorities(&self, _: &str) -> Result<(), String> {
-        Err("no certificate".to_owned())
-    }
-}
-
-fn object(kind: ClusterKind, value: &Value) -> ClusterObject {
-    decode(kind, value.to_string().as_bytes()).expect("an object")
-}
-
-/// An Ingress of five paths and three annotations; `host` decides how many Ingresses share one.
-fn ingress(namespace: usize, name: usize, host: &str, timeout: usize) -> Value {
-    let backend = json!({ "service": { "name": format!("app-{name}"), "port": { "number": 80 } } });
-    let path = |at: usize| json!({ "path": format!("/n{namespace}/app-{name}/{at}"), "pathType": "Prefix", "backend": backend });
-    let prefix = "nginx.ingress.kubernetes.io";
-    json!({
-        "metadata": {
-            "name": format!("app-{name}"), "namespace": format!("team-{namespace}"),
-            "creationTimestamp": "2026-01-01T00:00:00Z",
-            "annotations": {
-                (format!("{prefix}/proxy-read-timeout")): timeout.to_string(),
-                (format!("{prefix}/proxy-body-size")): "8m",
-                (format!("{prefix}/limit-rps")): "50",
-            },
-        },
-        "spec": {
-            "ingressClassName": "nginx",
-            "rules": [{ "host": host, "http": { "paths": (0..5).map(path).collect::<Vec<_>>() } }],
-        },
-    })
-}
-
-fn cluster(host: impl Fn(usize, usize) -> String) -> Vec<ClusterChange> {
-    let class = json!({ "metadata": { "name": "nginx" }, "spec": { "controller": "k8s.io/ingress-nginx" } });
-    let (mut services, mut ingresses) = (Vec::new(), Vec::new());
-    for namespace in 0..NAMESPACES {
-        for name in 0..PER_NAMESPACE {
-            let service = json!({
-                "metadata": { "name": format!("app-{name}"), "namespace": format!("team-{namespace}") },
-                "spec": { "ports": [{ "port": 80 }] },
-            });
-            services.push(object(ClusterKind::Service, &service));
-            let written = ingress(namespace, name, &host(namespace, name), 30);
-            ingresses.push(object(ClusterKind::Ingress, &written));
-        }
-    }
-    vec![
-        ClusterChange::Put(object(ClusterKind::IngressClass, &class)),
-        ClusterChange::Replace(ClusterKind::Service, services),
-        ClusterChange::Replace(ClusterKind::Ingress, ingresses),
-    ]
-}
 
 fn review(translator: &mut ClusterTranslator, operation: &str, object: &Value, expected: bool) -> Duration {
     let registry = PluginRegistry::new(yumen_plugins::BUILTIN);
@@ -113,7 +51,7 @@ fn settings() -> TranslationSettings {
 /// The 50th, 99th and highest of many reviews: new ones, updates, and refused ones.
 fn measure(title: &str, host: impl Fn(usize, usize) -> String) -> Duration {
     let mut translator = ClusterTranslator::new(settings(), Arc::new(NoCertificates));
-    translator.apply(cluster(&host), NOW);
+    translator.apply(ingress_cluster(&host), NOW);
     let mut times: Vec<Duration> = (0..REVIEWS)
         .map(|count| {
             let (namespace, name) = (count % NAMESPACES, count / NAMESPACES);

@@ -1,35 +1,22 @@
-//! Measures the translation of 5 000 routes and of single changes. Run with
-//! `cargo test --release -p yumen-kubernetes --test translation_speed -- --ignored --nocapture`.
+//! Measures the translation of 5 000 routes or Ingresses, and of single changes. Run with
+//! `cargo test --release --workspace --test translation_speed -- --ignored --nocapture`.
+
+mod compiler;
+mod measured;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
-use yumen_base::time::Now;
+use serde_json::json;
+use yumen_config::Resource;
 use yumen_kubernetes::{
-    CertificateInspector, CertificateNames, ClusterChange, ClusterKind, ClusterObject, ClusterTranslator,
-    TranslationSettings, decode,
+    ClusterChange, ClusterKind, ClusterObject, ClusterTranslator, IngressOptions, ResourceChange,
+    TranslationSettings,
 };
 
-const NAMESPACES: usize = 50;
-const ROUTES_PER_NAMESPACE: usize = 100;
-const NOW: Now = Now { mono_us: 0, unix_ms: 1_800_000_000_000 };
-
-struct NoCertificates;
-
-impl CertificateInspector for NoCertificates {
-    fn pair(&self, _: &str, _: &str) -> Result<CertificateNames, String> {
-        Err("no certificate".to_owned())
-    }
-
-    fn authorities(&self, _: &str) -> Result<(), String> {
-        Err("no certificate".to_owned())
-    }
-}
-
-fn object(kind: ClusterKind, value: &Value) -> ClusterObject {
-    decode(kind, value.to_string().as_bytes()).expect("an object")
-}
+use measured::{
+    NAMESPACES, NOW, NoCertificates, PER_NAMESPACE, each, ingress_cluster, object, service, slice,
+};
 
 fn route(namespace: usize, name: usize, port: u16) -> ClusterObject {
     object(
@@ -52,22 +39,6 @@ fn route(namespace: usize, name: usize, port: u16) -> ClusterObject {
     )
 }
 
-fn slice(namespace: usize, name: usize, address: usize) -> ClusterObject {
-    let service = format!("app-{name}");
-    object(
-        ClusterKind::EndpointSlice,
-        &json!({
-            "metadata": {
-                "name": format!("{service}-1"), "namespace": format!("team-{namespace}"),
-                "labels": { "kubernetes.io/service-name": service },
-            },
-            "addressType": "IPv4",
-            "ports": [{ "name": "a", "port": 3000 }, { "name": "b", "port": 3000 }],
-            "endpoints": [{ "addresses": [format!("10.1.0.{address}")], "conditions": { "ready": true } }],
-        }),
-    )
-}
-
 fn cluster() -> Vec<ClusterChange> {
     let class = json!({ "metadata": { "name": "yumen" }, "spec": { "controllerName": "gateway.yumen.io/controller" } });
     let listener = json!({
@@ -77,24 +48,12 @@ fn cluster() -> Vec<ClusterChange> {
         "metadata": { "name": "web", "namespace": "infra" },
         "spec": { "gatewayClassName": "yumen", "listeners": [listener] },
     });
-    let (mut services, mut slices, mut routes) = (Vec::new(), Vec::new(), Vec::new());
-    for namespace in 0..NAMESPACES {
-        for name in 0..ROUTES_PER_NAMESPACE {
-            let service = json!({
-                "metadata": { "name": format!("app-{name}"), "namespace": format!("team-{namespace}") },
-                "spec": { "ports": [{ "name": "a", "port": 80 }, { "name": "b", "port": 8080 }] },
-            });
-            services.push(object(ClusterKind::Service, &service));
-            slices.push(slice(namespace, name, 1));
-            routes.push(route(namespace, name, 80));
-        }
-    }
     vec![
         ClusterChange::Put(object(ClusterKind::GatewayClass, &class)),
         ClusterChange::Put(object(ClusterKind::Gateway, &gateway)),
-        ClusterChange::Replace(ClusterKind::Service, services),
-        ClusterChange::Replace(ClusterKind::EndpointSlice, slices),
-        ClusterChange::Replace(ClusterKind::HttpRoute, routes),
+        ClusterChange::Replace(ClusterKind::Service, each(service)),
+        ClusterChange::Replace(ClusterKind::EndpointSlice, each(|namespace, name| slice(namespace, name, 1))),
+        ClusterChange::Replace(ClusterKind::HttpRoute, each(|namespace, name| route(namespace, name, 80))),
     ]
 }
 
@@ -127,7 +86,7 @@ fn five_thousand_routes_and_single_changes() {
         let begin = Instant::now();
         let delta = translator.apply(changes, NOW);
         all = all.min(begin.elapsed());
-        assert!(delta.resources.len() >= 2 * NAMESPACES * ROUTES_PER_NAMESPACE, "{}", delta.resources.len());
+        assert!(delta.resources.len() >= 2 * NAMESPACES * PER_NAMESPACE, "{}", delta.resources.len());
     }
     let of_route = change_time(&mut translator, |namespace, name| route(namespace, name, 8080));
     let of_slice = change_time(&mut translator, |namespace, name| slice(namespace, name, 2));
@@ -136,5 +95,36 @@ fn five_thousand_routes_and_single_changes() {
         assert!(all < Duration::from_millis(500), "{all:?}");
         assert!(of_route < Duration::from_micros(200), "{of_route:?}");
         assert!(of_slice < Duration::from_micros(200), "{of_slice:?}");
+    }
+}
+
+#[test]
+#[ignore = "a measurement"]
+#[allow(clippy::print_stdout, reason = "the numbers are the result")]
+fn five_thousand_ingresses() {
+    let (mut translated, mut compiled) = (Duration::MAX, Duration::MAX);
+    for _ in 0..5 {
+        let ingress = IngressOptions { take_over: true, ..IngressOptions::with_flags(&[]) };
+        let settings = TranslationSettings { ingress, ..TranslationSettings::default() };
+        let mut translator = ClusterTranslator::new(settings, Arc::new(NoCertificates));
+        let changes = ingress_cluster(|namespace, name| format!("a{name}.n{namespace}.test"));
+        let begin = Instant::now();
+        let delta = translator.apply(changes, NOW);
+        translated = translated.min(begin.elapsed());
+        let named = |change: &ResourceChange| {
+            let ResourceChange::Put(resource) = change else { return None };
+            let kind = resource.name.kind.kind().expect("a kind of this build");
+            Some(Resource { kind, id: resource.name.id.clone(), json: resource.json.clone() })
+        };
+        let resources: Vec<Resource> = delta.resources.iter().filter_map(named).collect();
+        assert!(resources.len() > 4 * NAMESPACES * PER_NAMESPACE, "{}", resources.len());
+        let begin = Instant::now();
+        let output = compiler::compile(resources);
+        compiled = compiled.min(begin.elapsed());
+        assert!(output.problems.is_empty(), "{:?}", output.problems.first());
+    }
+    println!("5 000 Ingresses: translated in {translated:?}, compiled in {compiled:?}");
+    if !cfg!(debug_assertions) {
+        assert!(translated + compiled < Duration::from_secs(2), "{translated:?} and {compiled:?}");
     }
 }

@@ -9,7 +9,7 @@ use yumen_http::{Fields, KnownField};
 use crate::{Exchange, Var};
 
 /// Settings of the search for the client address.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RealIpFinder {
     source: RealIpSource,
     /// Trusted peers; `None` trusts all.
@@ -18,7 +18,7 @@ pub struct RealIpFinder {
     recursive: bool,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum RealIpSource {
     /// `X-Forwarded-For`: each proxy appends the address of its peer.
     ForwardedFor,

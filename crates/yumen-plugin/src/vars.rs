@@ -38,7 +38,7 @@ pub use unknown::unknown_names;
 const SENT: &str = "sent_http_";
 
 /// A variable with its parsed name.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Var {
     /// A fixed name, such as `remote_addr`.
     Fixed(FixedVar),
@@ -48,6 +48,9 @@ pub enum Var {
     ResponseField(Box<str>),
     /// `arg_x`: the first query argument with this name, decoded.
     Argument(Box<[u8]>),
+    /// `raw_arg_x`: `$arg_x` of NGINX, the first query argument with this name in any case and an equals sign, as
+    /// received.
+    RawArgument(Box<[u8]>),
     /// `cookie_x`.
     Cookie(Box<[u8]>),
     /// `uri_param_x`: the value of a parameter in the route's path.
@@ -194,6 +197,8 @@ impl Var {
             Var::ResponseField(field(name))
         } else if let Some(name) = name.strip_prefix("arg_") {
             Var::Argument(name.as_bytes().into())
+        } else if let Some(name) = name.strip_prefix("raw_arg_") {
+            Var::RawArgument(name.as_bytes().into())
         } else if let Some(name) = name.strip_prefix("cookie_") {
             Var::Cookie(name.as_bytes().into())
         } else if let Some(name) = name.strip_prefix("uri_param_") {
@@ -214,6 +219,7 @@ impl Var {
             Var::RequestField(name) => joined(&ex.request.fields, name),
             Var::ResponseField(name) => joined(ex.response.visible_fields(), name),
             Var::Argument(name) => argument(ex.request.query()?, name),
+            Var::RawArgument(name) => raw_argument(ex.request.query()?, name).map(Cow::Borrowed),
             Var::Cookie(name) => ex.request.cookie(name).map(Cow::Borrowed),
             Var::PathParam(name) => ex.path_param(name),
             Var::PostArgument(name) => body_index::argument(ex, name).map(VarValue::into_text),
@@ -561,6 +567,13 @@ fn argument<'a>(query: &'a [u8], name: &[u8]) -> Option<Cow<'a, [u8]>> {
             return None;
         }
         Some(equals.map_or(Cow::Borrowed(&b"true"[..]), |equals| post::form_decode(&pair[equals + 1..])))
+    })
+}
+
+fn raw_argument<'a>(query: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    query.split(|byte| *byte == b'&').find_map(|pair| {
+        let (key, value) = pair.split_at(memchr::memchr(b'=', pair)?);
+        key.eq_ignore_ascii_case(name).then(|| &value[1..])
     })
 }
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use yumen_base::IpSet;
 use yumen_config::resource::ClientCertMode;
 use yumen_plugin::ListenerNumber;
+use yumen_plugin::real_ip::RealIpFinder;
 
 use crate::certificates::{Certificates, CompiledCertificate, find_certificate};
 use crate::router::Router;
@@ -59,6 +60,8 @@ pub struct ListenSettings {
     pub port: u16,
     /// Peers whose connections begin with a PROXY protocol header.
     pub proxy_from: IpSet,
+    /// The client address of requests; `None` for the node's setting.
+    pub real_ip: Option<RealIpFinder>,
     /// Whether HTTP/3 is served as well.
     pub http3: bool,
     /// Connections that wait in the kernel; `None` for the node's setting.

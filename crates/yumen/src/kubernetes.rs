@@ -40,7 +40,7 @@ use controller_status::WritesEnd;
 
 pub(crate) use controller_status::KubernetesStatus;
 pub(crate) use manifests::{
-    ManifestObjects, ManifestTranslator, PLACEHOLDER_ADDRESS, TranslatedManifests, read_documents,
+    ManifestObjects, ManifestTranslator, PLACEHOLDER_ADDRESS, TranslatedManifests, read_documents, values_of,
 };
 pub(crate) use nginx_metrics::{NginxMetrics, ProcessUse};
 

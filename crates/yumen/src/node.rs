@@ -65,9 +65,8 @@ pub(crate) fn refuse_unusable(node: &NodeConfig) -> anyhow::Result<()> {
     if let Some(problem) = node.listener_problems().first() {
         bail!("two listeners cannot have one address: {problem}");
     }
-    // A gateway without listeners would run and serve nothing; those of Kubernetes come with its objects.
-    if node.listen.is_empty() && node.stream_listen.is_empty() && node.store.kind != StoreKind::Kubernetes {
-        bail!("there is nothing to listen on: give --listen or --listen-tls");
+    if let Some(problem) = node.absence_of_listeners() {
+        bail!("there is nothing to listen on: give --listen or --listen-tls\n{problem}");
     }
     Ok(())
 }

@@ -60,6 +60,23 @@ fn an_admission_passes_listed_fields_on() {
 }
 
 #[test]
+fn fields_are_composed_of_fields_of_the_service() {
+    let composed = json!([
+        ["Authorization", "Bearer $upstream_http_x_token"],
+        ["X-Title", "${upstream_http_x_name}/${upstream_http_x_none}"],
+        ["X-User", "$upstream_http_x_none"],
+    ]);
+    let auth = json!({ "nginx": { "url": "/", "answer_fields": composed } });
+    let judged = run(auth, status(200, &["X-Token: t", "x-name: ada", "X_Name: lovelace"]));
+    let fields = judged.request.iter().filter(|line| !line.starts_with("X-Forwarded"));
+    let fields: Vec<&str> = fields.map(String::as_str).collect();
+    assert!(fields.contains(&"Authorization: Bearer t"), "{fields:?}");
+    assert!(fields.contains(&"X-Title: ada, lovelace/"), "{fields:?}");
+    // A field without a value is not the client's to choose.
+    assert!(!fields.iter().any(|line| line.contains("forged")), "{fields:?}");
+}
+
+#[test]
 fn a_refusal_is_passed_on_and_anything_else_is_an_error() {
     let check = |answer: CannedAnswer, expected: u16, field: Option<&str>| {
         let (status, fields) = run(json!({ "nginx": { "url": "/" } }), answer).refused.unwrap();

@@ -12,7 +12,7 @@ fn check(yaml: &str, problems: &[&str]) {
 
 #[test]
 fn errors_have_path_and_hint() {
-    let table: [(&str, &[&str]); 19] = [
+    let table: [(&str, &[&str]); 16] = [
         (
             "workers: {count: 2000}\ntimeouts: {head_ms: 0}\n",
             &[
@@ -27,14 +27,6 @@ fn errors_have_path_and_hint() {
                 "error: yumen.yaml at discovery.nacos.host[0]: not a URL of an HTTP server\n  hint: such as http://127.0.0.1:8500",
             ],
         ),
-        (
-            "listen: []\n",
-            &[
-                "error: yumen.yaml at listen: the list must not be empty\n  hint: write a listener, such as { address: \":9080\" }, or remove the member for the default ones",
-            ],
-        ),
-        ("listen: []\nstore: {kind: kubernetes}\n", &[]),
-        ("listen: []\nstream_listen: [{address: ':9000'}]\n", &[]),
         (
             "listen: [{http3: true}]\n",
             &[
@@ -341,4 +333,16 @@ fn names_of_status_and_control_are_host_names() {
         let yaml = format!("{section}: {{hosts: [\"{name}\"]}}\n");
         check(&yaml, &[&problem(&format!("{section}.hosts[0]"), name)]);
     }
+}
+
+#[test]
+fn a_gateway_needs_a_listener_or_a_source_that_has_them() {
+    let check = |yaml: &str, expected: bool| {
+        let node = NodeConfig::parse(yaml).expect("valid settings");
+        assert_eq!(node.absence_of_listeners().is_some(), expected, "{yaml}");
+    };
+    check("", false);
+    check("listen: []\n", true);
+    check("listen: []\nstore: {kind: kubernetes}\n", false);
+    check("listen: []\nstream_listen: [{address: ':9000'}]\n", false);
 }

@@ -109,6 +109,11 @@ pub struct AuthRequestSpec {
     #[serde(default)]
     #[schemars(schema_with = "actions::pairs_schema")]
     pub fields: Option<FieldPairs>,
+    /// Fields of the request for the upstream, whose values may have fields of the service's answer, such as
+    /// `$upstream_http_x_user`. A field with an empty value is removed.
+    #[serde(default)]
+    #[schemars(schema_with = "actions::pairs_schema")]
+    pub answer_fields: Option<FieldPairs>,
     /// The value of `X-Auth-Request-Redirect`; may have variables. Absent means `$request_uri`.
     #[schemars(length(min = 1, max = 4096))]
     pub redirect_field: Option<String>,
@@ -198,6 +203,7 @@ pub(super) fn settle(access: &AccessSpec, has_external_auth: bool) -> Result<(),
 /// Applies the rules of an authorization request beyond the schema.
 pub(super) fn settle_request(request: &AuthRequestSpec) -> Result<(), InvalidSettings> {
     actions::check_pairs(request.fields.as_ref(), "fields")?;
+    actions::check_pairs(request.answer_fields.as_ref(), "answer_fields")?;
     let texts = [
         ("url", Some(&request.url)),
         ("host", request.host.as_ref()),

@@ -42,6 +42,9 @@ pub struct ListenerSpec {
     /// Addresses and networks of the load balancers whose connections begin with a PROXY protocol header.
     #[schemars(length(min = 1), extend("uniqueItems" = true))]
     pub proxy_protocol_from: Option<Vec<String>>,
+    /// The client address of requests behind a load balancer, in place of the node's `real_ip`. Conditions of routes see
+    /// this address.
+    pub real_ip: Option<ListenerRealIpSpec>,
     /// Connections that wait in the kernel to be accepted; absent means the node's setting.
     #[schemars(range(min = 1))]
     pub backlog: Option<u32>,
@@ -53,6 +56,27 @@ pub struct ListenerSpec {
     pub create_time: Option<i64>,
     /// Time of the last change, in seconds since 1970.
     pub update_time: Option<i64>,
+}
+
+/// The source of the client address of requests.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListenerRealIpSpec {
+    /// The trusted proxies: addresses and networks.
+    #[schemars(length(min = 1))]
+    pub from: Vec<String>,
+    /// The variable with the address, such as `http_x_real_ip`; of the lists `http_x_forwarded_for` and
+    /// `http_forwarded` the last address counts.
+    #[serde(default = "real_ip_source")]
+    #[schemars(length(min = 1, max = 256))]
+    pub source: String,
+    /// Whether trusted addresses at the end of a list are skipped.
+    #[serde(default)]
+    pub recursive: bool,
+}
+
+fn real_ip_source() -> String {
+    "http_x_real_ip".to_owned()
 }
 
 /// The protocol of a listener's connections.
@@ -102,10 +126,19 @@ fn settle(listener: &mut ListenerSpec) -> Result<(), InvalidSettings> {
             "a udp listener reads no PROXY protocol header",
         ));
     }
+    check_networks("proxy_protocol_from", networks)?;
+    let Some(real_ip) = &listener.real_ip else { return Ok(()) };
+    if !matches!(listener.protocol, ListenerProtocolSpec::Http | ListenerProtocolSpec::Https) {
+        return Err(InvalidSettings::at("real_ip", "only requests have fields: use it with http or https"));
+    }
+    check_networks("real_ip.from", &real_ip.from)
+}
+
+fn check_networks(path: &str, networks: &[String]) -> Result<(), InvalidSettings> {
     for (at, network) in networks.iter().enumerate() {
         if IpSet::parse([network.as_str()]).is_err() {
             let message = format!("{network:?} is no address or network, such as 10.0.0.0/8");
-            return Err(InvalidSettings::at(format!("proxy_protocol_from[{at}]"), message));
+            return Err(InvalidSettings::at(format!("{path}[{at}]"), message));
         }
     }
     Ok(())

@@ -24,6 +24,10 @@ pub struct UpstreamNode {
     /// Nodes of a lower priority are used only if all of a higher one failed.
     #[serde(default)]
     pub priority: i32,
+    /// Whether loopback, link-local and unspecified addresses of the host are no endpoints, since they belong to the
+    /// gateway's machine.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub excludes_local: bool,
     /// Metadata from service discovery.
     pub metadata: Option<Map<String, Value>>,
 }
@@ -103,7 +107,14 @@ fn from_address(address: &str, weight: u32) -> Result<UpstreamNode, String> {
     if host.is_empty() {
         return Err(format!("invalid node address \"{address}\""));
     }
-    Ok(UpstreamNode { host: host.to_owned(), port, weight, priority: 0, metadata: None })
+    Ok(UpstreamNode {
+        host: host.to_owned(),
+        port,
+        weight,
+        priority: 0,
+        excludes_local: false,
+        metadata: None,
+    })
 }
 
 impl JsonSchema for UpstreamNodes {
@@ -127,6 +138,7 @@ impl JsonSchema for UpstreamNodes {
                             "port": { "type": "integer", "minimum": 1, "maximum": 65535 },
                             "weight": { "type": "integer", "minimum": 0 },
                             "priority": { "type": "integer", "default": 0 },
+                            "excludes_local": { "type": "boolean", "default": false },
                             "metadata": { "type": "object" }
                         },
                         "required": ["host", "weight"]

@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use yumen_base::local_address::is_local_address;
+
 /// Bytes of a host name (RFC 1035 §2.3.4).
 const HOST_MAX: usize = 253;
 
@@ -32,12 +34,7 @@ pub(super) fn is_inner(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.').to_ascii_lowercase();
     let address = host.split('%').next().unwrap_or_default();
     if let Ok(address) = address.parse::<IpAddr>() {
-        let address = address.to_canonical();
-        let is_link_local = match address {
-            IpAddr::V4(address) => address.is_link_local(),
-            IpAddr::V6(address) => address.is_unicast_link_local(),
-        };
-        return address.is_loopback() || address.is_unspecified() || is_link_local;
+        return is_local_address(address);
     }
     // Resolvers read 127.1, 2130706433 and 0x7f.1 as addresses; no name ends in a number.
     let last = host.rsplit('.').next().unwrap_or_default();

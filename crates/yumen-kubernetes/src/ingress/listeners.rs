@@ -26,6 +26,12 @@ pub(crate) fn translate_listeners(view: &TrackedView<'_>) -> UnitOutput {
         if defaults.client.proxy_protocol {
             value["proxy_protocol_from"] = json!(["0.0.0.0/0", "::/0"]);
         }
+        // Not a plugin of the routes: conditions of snippets choose the route by the address.
+        if !defaults.client.trusted.is_empty() {
+            let field = defaults.client.field.to_ascii_lowercase().replace('-', "_");
+            let from: Value = defaults.client.trusted.iter().map(|one| Value::from(&**one)).collect();
+            value["real_ip"] = json!({ "from": from, "source": format!("http_{field}"), "recursive": true });
+        }
         output.add_resource(TranslatedKind::Listeners, id, &value);
     }
     output

@@ -1,6 +1,7 @@
 //! Paths of Ingresses and the conditions of routes for them.
 
 use serde_json::{Value, json};
+use yumen_plugin::{PatternCase, PatternOptions, RegexPattern};
 
 /// The way in which a path matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -68,7 +69,51 @@ pub(super) fn pattern_match(path: &str) -> Value {
     json!({ "path_regex": { "pattern": path, "ignore_case": true } })
 }
 
+/// Why a path is no pattern; `None` for a valid one.
+pub(super) fn flaw_of_pattern(path: &str) -> Option<String> {
+    let options = PatternOptions { case: PatternCase::Insensitive, ..PatternOptions::default() };
+    let reason = RegexPattern::new(&format!("^(?:{path})"), options).err()?;
+    Some(format!("path {path:?} is no pattern: {reason}"))
+}
+
+/// The member `match` in place of a pattern that is not valid: every request that a repair of the pattern may match.
+pub(super) fn match_of_broken(path: &str) -> Value {
+    pattern_match(&regex::escape(literal_begin(path)))
+}
+
+/// The characters before the first operator; `/` if the whole pattern has alternatives.
+fn literal_begin(path: &str) -> &str {
+    let mut depth = 0_i32;
+    let has_alternatives = path.bytes().any(|byte| {
+        depth += i32::from(byte == b'(') - i32::from(byte == b')');
+        byte == b'|' && depth <= 0
+    });
+    let end = path.find(|one: char| r"\.+*?()[]{}^$|".contains(one)).unwrap_or(path.len());
+    let repeats = path[end..].starts_with(['*', '?', '{']);
+    let kept = if repeats { path[..end].char_indices().last().map_or(0, |(at, _)| at) } else { end };
+    if has_alternatives || kept == 0 { "/" } else { &path[..kept] }
+}
+
 /// Whether a pattern matches the path `/`, for the patterns that people write for it.
 pub(super) fn serves_root(path: &str, is_pattern: bool) -> bool {
     path == "/" || is_pattern && ["/(", "/.", "/?", "/$"].iter().any(|start| path.starts_with(start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broken_pattern_closes_the_paths_that_it_may_have_meant() {
+        let check = |path: &str, expected: &str| assert_eq!(literal_begin(path), expected, "{path}");
+        check("/api/(v1", "/api/");
+        check("/api/(v1|v2", "/api/");
+        check("/api|/x(", "/");
+        check("/api)|/x", "/");
+        check("/files*(", "/file");
+        check("/\u{e9}?(", "/");
+        check("/a[", "/a");
+        assert!(flaw_of_pattern("/a(?!b)").is_none());
+        assert!(flaw_of_pattern("/a(b").is_some());
+    }
 }

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use yumen_base::problem::Problem;
 
 use super::host_names::{host_name, id_part};
-use super::location_path::{IngressPathForm, flaw_of_literal, flaw_of_path};
+use super::location_path::{IngressPathForm, flaw_of_literal, flaw_of_path, flaw_of_pattern};
 use super::members::HostMembers;
 use crate::derived::ParsedIngress;
-use crate::ingress_nginx::{AnnotationPolicy, IngressRewriteTarget, SnippetCondition, SnippetEffects};
+use crate::ingress_nginx::{
+    AnnotationPolicy, IngressRewriteTarget, SnippetCondition, SnippetEffects, SnippetPathEdit,
+};
 use crate::model::{IngressPath, IngressService};
 
 /// The service of a location.
@@ -32,6 +34,8 @@ pub(super) struct HostLocation<'t> {
     pub(super) canary: Option<(&'t Arc<ParsedIngress>, &'t IngressService)>,
     /// Id of the route.
     pub(super) id: String,
+    /// Why the path is no pattern, on a host whose paths are patterns.
+    pub(super) flaw: Option<String>,
 }
 
 /// The effects of the snippets on one branch of a location, with the conditions of the branch.
@@ -39,6 +43,17 @@ pub(super) struct HostLocation<'t> {
 pub(super) struct SnippetUse<'t> {
     pub(super) conditions: Vec<&'t SnippetCondition>,
     pub(super) effects: Vec<&'t SnippetEffects>,
+    /// The number of effects that are of the host: those of server snippets, which come first.
+    pub(super) of_host: usize,
+    /// The new path, if another location serves the requests (`rewrite … last`).
+    pub(super) relocation: Option<&'t SnippetPathEdit>,
+}
+
+impl<'t> SnippetUse<'t> {
+    /// A branch without effects.
+    pub(super) fn under(conditions: &'t [SnippetCondition]) -> SnippetUse<'t> {
+        SnippetUse { conditions: conditions.iter().collect(), ..SnippetUse::default() }
+    }
 }
 
 /// The locations of a host.
@@ -75,8 +90,9 @@ pub(super) fn locations_of<'t>(
         .iter()
         .any(|location| location.owner.is_some_and(|owner| makes_patterns(owner, &location.path)));
     locations.add_rest(host, members);
-    if !locations.has_patterns {
-        locations.drop_unreachable();
+    match locations.has_patterns {
+        true => locations.all.iter_mut().for_each(|one| one.flaw = flaw_of_pattern(&one.path)),
+        false => locations.drop_unreachable(),
     }
     locations
 }
@@ -138,6 +154,7 @@ impl<'t> HostLocations<'t> {
             target: LocationTarget::Service(service),
             canary: None,
             id,
+            flaw: None,
         });
     }
 
@@ -198,6 +215,7 @@ impl<'t> HostLocations<'t> {
             target: service.map_or(LocationTarget::Default, LocationTarget::Service),
             canary: None,
             id: format!("ingress!rest!{}", id_part(host)),
+            flaw: None,
         });
     }
 

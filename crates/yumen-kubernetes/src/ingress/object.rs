@@ -7,7 +7,7 @@ use serde_json::json;
 use yumen_base::problem::Problem;
 
 use super::class::served_class;
-use super::effects::plugin_set;
+use super::effects::{annotation_path, plugin_set};
 use super::host_names::host_name;
 use super::route_writer::plugin_set_id;
 use super::status::add_status;
@@ -31,7 +31,10 @@ pub(crate) fn translate_ingress(view: &TrackedView<'_>, key: &ObjectKey) -> Unit
     let (settings, problems) = read_annotations(&object.meta, defaults);
     let refusing = problems.iter().find(|one| one.consequence == AnnotationConsequence::IngressRefused);
     let refusal = refusing.map(|one| format!("{}: {}", one.annotation, one.reason));
-    let settings = if refusal.is_some() { refused_settings(settings, defaults) } else { settings };
+    let mut settings = if refusal.is_some() { refused_settings(settings, defaults) } else { settings };
+    if refusal.is_some() && requests_patterns(object, defaults) {
+        settings.rewrite.use_regex = true;
+    }
     // A difference is a fact about the annotation, which the documentation has.
     let reported = problems.into_iter().filter(|one| one.consequence != AnnotationConsequence::Differs);
     output.problems.extend(reported.map(|problem| problem_of(key, problem)));
@@ -58,6 +61,16 @@ fn refused_settings(written: IngressSettings, defaults: &ControllerSettings) -> 
     settings.server.client = written.server.client;
     settings.server.is_denied = written.server.is_denied;
     settings
+}
+
+/// Whether an Ingress writes an annotation of pattern mode, also with a value that is not valid. As literals, the patterns
+/// of a refused Ingress would match no request, and requests would fall to the wider paths of others.
+fn requests_patterns(object: &IngressObject, defaults: &ControllerSettings) -> bool {
+    let value = |name: &str| {
+        let written = object.meta.annotations.get(&*annotation_path(defaults, name));
+        written.map(|value| value.trim()).filter(|value| !value.is_empty())
+    };
+    value("rewrite-target").is_some() || value("use-regex").is_some_and(|value| value != "false")
 }
 
 fn problem_of(key: &ObjectKey, found: AnnotationProblem) -> Problem {

@@ -9,9 +9,10 @@ use super::effects::{
     HostContext, LocationDraft, app_root_route, client_certificate, fixed_redirect, plugin_set,
     slash_redirect,
 };
-use super::location_path::{literal_match, pattern_match};
+use super::location_path::{literal_match, match_of_broken, pattern_match};
 use super::locations::{HostLocation, LocationTarget, SnippetUse};
 use super::members::first_of_service;
+use super::relocation::{relocated, relocating_edit};
 use super::sessions::session_value;
 use super::snippet_branches::{branches_of, conditions_value};
 use crate::derived::ParsedIngress;
@@ -52,7 +53,15 @@ impl<'t> RouteWriter<'_, '_, 't> {
             // The first branch whose conditions hold answers.
             let priority = (rank + 1) * 1000 + (count - at) * 10;
             let id = if at + 1 == count { location.id.clone() } else { format!("{}!if.{at}", location.id) };
-            self.write_branch(location, backends.as_ref(), branch, id, priority);
+            match relocating_edit(branch) {
+                None => self.write_branch(location, location, backends.as_ref(), branch, id, priority),
+                Some(edit) => {
+                    let found = relocated(self.context, location, all, branch, edit);
+                    let found =
+                        found.map(|(target, uses)| (target, SnippetUse { relocation: Some(edit), ..uses }));
+                    self.write_relocated(location, found, branch, id, priority);
+                }
+            }
         }
         let extra =
             [app_root_route(self.context, location, all), slash_redirect(self.context, location, all)];
@@ -62,8 +71,42 @@ impl<'t> RouteWriter<'_, '_, 't> {
         }
     }
 
+    /// Writes the branch of a location whose requests another one serves, or none.
+    fn write_relocated(
+        &mut self,
+        matched: &HostLocation<'t>,
+        found: Result<(&HostLocation<'t>, SnippetUse<'t>), String>,
+        branch: &SnippetUse<'t>,
+        id: String,
+        priority: usize,
+    ) {
+        let conditions = branch.conditions.clone();
+        match found {
+            Ok((location, uses)) => {
+                let backends = backends_of(self.view, self.context.defaults, location);
+                let uses = SnippetUse { conditions, ..uses };
+                self.write_branch(matched, location, backends.as_ref(), &uses, id, priority);
+            }
+            Err(reason) => {
+                if let Some(owner) = matched.owner {
+                    let message = format!("{reason}: these requests are answered 503");
+                    self.output.problems.push(Problem::error(owner.key.to_string(), "snippet", message));
+                }
+                let mut members = base_members(self.context, matched);
+                members.insert("priority".to_owned(), priority.into());
+                if !conditions.is_empty() {
+                    members.insert("vars".to_owned(), conditions_value(&conditions));
+                }
+                members.insert("actions".to_owned(), respond(503));
+                self.finish(id, members, matched.owner, &[]);
+            }
+        }
+    }
+
+    /// Writes a branch: the requests that `matched` has, as `location` serves them.
     fn write_branch(
         &mut self,
+        matched: &HostLocation<'t>,
         location: &HostLocation<'t>,
         backends: Option<&LocationBackends>,
         branch: &SnippetUse<'t>,
@@ -74,7 +117,7 @@ impl<'t> RouteWriter<'_, '_, 't> {
         let service = backends.and_then(|backends| backends.service.clone());
         draft.add_all(service.as_ref(), branch);
         self.output.problems.append(&mut draft.problems);
-        let mut members = base_members(self.context, location);
+        let mut members = base_members(self.context, matched);
         // Literal paths have one route each, unless branches compete.
         if self.context.has_patterns || priority % 1000 > 10 {
             members.insert("priority".to_owned(), priority.into());
@@ -86,8 +129,10 @@ impl<'t> RouteWriter<'_, '_, 't> {
         let mut defects = draft.defects;
         // The defect is in the actions: the last good version stays, and without one the matched requests get 503. A
         // defect of the whole route would leave them to a wider path of the host.
+        let refusal = refusal.or(location.flaw.as_ref());
         defects.extend(refusal.map(|reason| SpecDefect::new("actions", reason.clone())));
         let denied = draft.settings.auth.denial.as_ref().map(|reason| reason.to_string()).or(draft.denial);
+        let denied = denied.or(location.flaw.clone());
         if self.denial.is_some() {
             members.insert("actions".to_owned(), respond(403));
         } else if denied.is_some() {
@@ -243,9 +288,10 @@ pub(super) fn plugin_set_id(owner: &ParsedIngress) -> String {
 }
 
 fn base_members(context: &HostContext<'_, '_>, location: &HostLocation<'_>) -> Map<String, Value> {
-    let matching = match context.has_patterns {
-        true => pattern_match(&location.path),
-        false => literal_match(&location.path, location.form),
+    let matching = match (context.has_patterns, &location.flaw) {
+        (true, None) => pattern_match(&location.path),
+        (true, Some(_)) => match_of_broken(&location.path),
+        (false, _) => literal_match(&location.path, location.form),
     };
     Map::from_iter([("uri".to_owned(), "/*".into()), ("match".to_owned(), matching)])
 }

@@ -19,10 +19,12 @@ pub(super) fn branches_of<'t>(
 ) -> Vec<SnippetUse<'t>> {
     let defaults = &context.defaults.snippets;
     let own = location.owner.and_then(|owner| owner.settings.snippets.location.as_deref());
-    let plans = [defaults.1.as_deref(), context.server_snippet, defaults.0.as_deref(), own];
+    let of_host = [defaults.1.as_deref(), context.server_snippet].map(|plan| (plan, true));
+    let of_paths = [defaults.0.as_deref(), own].map(|plan| (plan, false));
     let mut branches = vec![SnippetUse::default()];
-    for plan in plans.into_iter().flatten() {
-        let combined = combine(&branches, plan);
+    for (plan, is_of_host) in of_host.into_iter().chain(of_paths) {
+        let Some(plan) = plan else { continue };
+        let combined = combine(&branches, plan, is_of_host);
         if combined.len() > BRANCHES_MAX {
             if let Some(owner) = location.owner {
                 let message =
@@ -36,13 +38,14 @@ pub(super) fn branches_of<'t>(
     branches
 }
 
-fn combine<'t>(branches: &[SnippetUse<'t>], plan: &'t SnippetPlan) -> Vec<SnippetUse<'t>> {
+fn combine<'t>(branches: &[SnippetUse<'t>], plan: &'t SnippetPlan, is_of_host: bool) -> Vec<SnippetUse<'t>> {
     let mut combined = Vec::new();
     for before in branches {
         for branch in &plan.branches {
             let mut one = before.clone();
             one.conditions.extend(&branch.conditions);
             one.effects.push(&branch.effects);
+            one.of_host += usize::from(is_of_host);
             combined.push(one);
         }
         if plan.branches.is_empty() {

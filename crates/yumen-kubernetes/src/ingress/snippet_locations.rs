@@ -28,11 +28,11 @@ pub(super) fn add_snippet_locations<'t>(writer: &mut RouteWriter<'_, '_, 't>, me
             target: LocationTarget::Default,
             canary: None,
             id: format!("{}/{}!ingress!{host}!snippet.{at}", owner.key.namespace, owner.key.name),
+            flaw: None,
         };
         let count = written.branches.len();
         for (position, branch) in written.branches.iter().enumerate() {
-            let uses =
-                SnippetUse { conditions: branch.conditions.iter().collect(), effects: vec![&branch.effects] };
+            let uses = SnippetUse { effects: vec![&branch.effects], ..SnippetUse::under(&branch.conditions) };
             let id = format!("{}.{position}", location.id);
             let priority = PRIORITY + (count - position) * 10;
             writer.write_answer(&location, &uses, matching(written), id, priority);

@@ -90,7 +90,7 @@ fn external_nodes(view: &TrackedView<'_>, port: u16, service: &ServiceObject) ->
     if is_inner(name) {
         return Err(format!("{name:?} is the machine of the gateway or its link"));
     }
-    Ok(one_node(name, port))
+    Ok(json!([{ "host": name, "port": port, "weight": 1, "excludes_local": true }]))
 }
 
 fn nodes(

@@ -2,6 +2,7 @@
 
 mod admission;
 mod auth_service;
+mod dependences;
 mod reader;
 mod routing;
 mod table;
@@ -93,6 +94,7 @@ pub fn read_annotations(
     upstream::read_session(&mut reader, &mut settings);
     upstream::read_proxy(&mut reader, &mut settings);
     routing::read_snippets(&mut reader, &mut settings);
+    dependences::report_lone(&mut reader);
     let problems = reader.finish();
     let of = |consequence| problems.iter().find(|problem| problem.consequence == consequence);
     if let Some(problem) = of(AnnotationConsequence::IngressDenied) {

@@ -14,6 +14,16 @@ pub enum TextPart {
     Group(u8),
 }
 
+impl TextPart {
+    /// The characters, if it has no variable.
+    pub fn as_literal(&self) -> Option<&str> {
+        match self {
+            TextPart::Literal(text) => Some(text),
+            TextPart::Variable(_) | TextPart::Group(_) => None,
+        }
+    }
+}
+
 /// A text with variables.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NginxText {

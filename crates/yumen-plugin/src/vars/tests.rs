@@ -46,6 +46,8 @@ fn variables_of_the_request_have_the_values_nginx_gives() {
     check("arg_NAME", None);
     check("arg_flag", "true");
     check("arg_x.y", "1");
+    check("raw_arg_flag", None);
+    check("raw_arg_NAME", "J%20D");
     check("cookie_theme", "dark");
     check("cookie_late", "1");
     check("cookie_them", None);

@@ -25,10 +25,11 @@ use crate::fault::{Fault, FaultKind};
 use crate::observe::{ExchangeStopwatch, RecentRequest, SampledExchange};
 use crate::runtime::clock;
 use crate::runtime::cold_future::box_cold;
+use crate::settings::RealIpFinder;
 use crate::upstream::interim::InterimCount;
 use crate::upstream::pinned_upstream::{PinnedUpstream, UpstreamVersions};
 use crate::upstream::upload::RequestUpload;
-use crate::worker::Worker;
+use crate::worker::{PinnedSnapshot, Worker};
 
 /// Serves one request. A stopwatch runs for sampled requests and for those with a valid debug token.
 pub(crate) async fn exchange(conn: &mut DownstreamConnection, mut request: Box<RequestHead>) -> After {
@@ -70,7 +71,8 @@ async fn walk(
     let mut flow = ExchangeStats { received_bytes: request.received_bytes(), ..ExchangeStats::default() };
     let mut ex = Exchange::new(request, &peer.client, clock::now(), &*worker, &pinned.consumers);
     ex.response.fields = worker.take_edits();
-    if let Some(real_ip) = &worker.settings.forwarding.real_ip {
+    // Ahead of routing, whose conditions may read the address.
+    if let Some(real_ip) = real_ip_of(&worker, &pinned, &peer) {
         real_ip.apply(&mut ex);
     }
     // After `real_ip`, which reads the forwarding fields that `distrust` removes.
@@ -127,6 +129,18 @@ async fn walk(
     // Moved, since `take` would have to allocate replacements.
     recycle(&worker, ex.request, ex.response.fields);
     after
+}
+
+/// The search for the client address on the listener of a connection.
+#[inline]
+fn real_ip_of<'s>(
+    worker: &'s Worker,
+    pinned: &'s PinnedSnapshot,
+    peer: &DownstreamPeer,
+) -> Option<&'s RealIpFinder> {
+    let listener = pinned.listener(peer.client.listener);
+    let of_listener = listener.and_then(|listener| listener.settings.real_ip.as_ref());
+    of_listener.or(worker.settings.forwarding.real_ip.as_ref())
 }
 
 /// Forwards an exchange to an endpoint and sends the response to the client.

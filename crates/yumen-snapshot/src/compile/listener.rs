@@ -1,8 +1,9 @@
 //! Compilation of listeners.
 
 use yumen_base::{IpSet, Problem};
-use yumen_config::resource::{ListenerProtocolSpec, ListenerSpec};
+use yumen_config::resource::{ListenerProtocolSpec, ListenerRealIpSpec, ListenerSpec};
 use yumen_config::{InvalidSettings, decode};
+use yumen_plugin::real_ip::RealIpFinder;
 
 use super::names::ObjectName;
 use super::{Compiler, StageResult, invalid};
@@ -31,14 +32,22 @@ fn settings_of(written: &ListenerSpec) -> Result<ListenSettings, InvalidSettings
     let networks = written.proxy_protocol_from.as_deref().unwrap_or_default();
     let proxy_from = IpSet::parse(networks.iter().map(String::as_str))
         .map_err(|message| InvalidSettings::at("proxy_protocol_from", message))?;
+    let real_ip = written.real_ip.as_ref().map(real_ip_of).transpose()?;
     Ok(ListenSettings {
         address,
+        real_ip,
         protocol: protocol_of(written.protocol),
         port: written.port.unwrap_or(address.port()),
         proxy_from,
         http3: written.http3,
         backlog: written.backlog,
     })
+}
+
+fn real_ip_of(written: &ListenerRealIpSpec) -> Result<RealIpFinder, InvalidSettings> {
+    let from = IpSet::parse(written.from.iter().map(String::as_str))
+        .map_err(|message| InvalidSettings::at("real_ip.from", message))?;
+    Ok(RealIpFinder::new(&written.source, Some(from), written.recursive))
 }
 
 fn protocol_of(written: ListenerProtocolSpec) -> ListenProtocol {

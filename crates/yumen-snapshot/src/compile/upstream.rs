@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 
 use yumen_base::Problem;
+use yumen_base::local_address::is_local_address;
 use yumen_config::resource as config;
 use yumen_config::{InvalidSettings, Kind, decode};
 use yumen_http::proxy_protocol::ProxyVersion;
@@ -349,6 +350,12 @@ impl UpstreamBuilder<'_> {
     fn dependencies(&self, written: &config::UpstreamSpec) -> UpstreamDependencies {
         UpstreamDependencies {
             hosts: host_names(self.nodes(written)).map(Box::from).collect(),
+            excluding_local: self
+                .nodes(written)
+                .iter()
+                .filter(|node| node.excludes_local)
+                .map(|node| bare_host(&node.host).into())
+                .collect(),
             service: DiscoveryQuery::of(written),
             certificate: written.tls.as_ref().and_then(|tls| Some(tls.client_cert_id.as_ref()?.0.clone())),
         }
@@ -383,10 +390,13 @@ impl UpstreamBuilder<'_> {
 
     fn endpoints_of(&self, node: &config::UpstreamNode, naming: &CarryNaming<'_>) -> Vec<Endpoint> {
         let host = bare_host(&node.host);
-        let addresses: Vec<IpAddr> = match host.parse() {
+        let mut addresses: Vec<IpAddr> = match host.parse() {
             Ok(address) => vec![address],
             Err(_) => self.inputs.hosts().addresses_of(host).unwrap_or_default().to_vec(),
         };
+        if node.excludes_local {
+            addresses.retain(|address| !is_local_address(*address));
+        }
         // Discovery may return no port, and TCP and UDP have no default one.
         let port = if node.port == 0 { naming.default_port } else { node.port };
         // An endpoint without a port cannot be connected to; other nodes of the upstream still serve.

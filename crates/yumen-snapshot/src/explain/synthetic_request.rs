@@ -11,6 +11,7 @@ use yumen_http::uri::PathPolicy;
 use yumen_http::{HeadLimits, RequestHead, parse};
 use yumen_plugin::PluginHost;
 use yumen_plugin::plugin::LocalFuture;
+use yumen_plugin::real_ip::RealIpFinder;
 use yumen_plugin::{ClientInfo, ConsumerIndex, Exchange, Now, TlsInfo};
 
 use super::ListenerPorts;
@@ -116,6 +117,7 @@ pub(super) struct SyntheticRequest {
     client: ClientInfo,
     host: DryRunHost,
     port: ArrivalPort,
+    real_ip: Option<RealIpFinder>,
 }
 
 impl SyntheticRequest {
@@ -157,11 +159,16 @@ impl SyntheticRequest {
             listener: listener.map(|listener| listener.number).unwrap_or_default(),
             mapped_port: 0,
         };
-        Ok(SyntheticRequest { head, client, host: DryRunHost(now), port })
+        let real_ip = listener.and_then(|listener| listener.settings.real_ip.clone());
+        Ok(SyntheticRequest { head, client, host: DryRunHost(now), port, real_ip })
     }
 
     pub(super) fn exchange<'s>(&'s self, consumers: &'s ConsumerIndex) -> Exchange<'s> {
-        Exchange::new(self.head.clone(), &self.client, self.host.0, &self.host, consumers)
+        let mut ex = Exchange::new(self.head.clone(), &self.client, self.host.0, &self.host, consumers);
+        if let Some(real_ip) = &self.real_ip {
+            real_ip.apply(&mut ex);
+        }
+        ex
     }
 
     /// The port that was assumed because neither the URL nor a listener has one.

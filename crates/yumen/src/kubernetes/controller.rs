@@ -189,7 +189,12 @@ impl ClusterController {
                     }
                 }
                 Some(pending) = next_review(&mut reviews, rested_at) => rested_at = self.review(pending),
-                read = self.references.next() => self.take_reference(read, &mut batch),
+                read = self.references.next() => {
+                    self.take_reference(read, &mut batch);
+                    while batch.changes.len() < BATCH_MAX && let Some(read) = self.references.try_next() {
+                        self.take_reference(Some(read), &mut batch);
+                    }
+                }
                 Ok(()) = applied.changed() => self.resume_statuses(&tasks, self.board.waiting()),
                 Ok(()) = listeners.changed() => self.resume_statuses(&tasks, self.board.depending()),
                 held = tasks.next_leadership() => self.take_leadership(&tasks, held),

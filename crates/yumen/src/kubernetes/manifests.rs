@@ -9,6 +9,6 @@ mod status_findings;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use manifest_files::{ManifestObjects, read_documents};
+pub(crate) use manifest_files::{ManifestObjects, read_documents, values_of};
 pub(crate) use manifest_translator::{ManifestTranslator, TranslatedManifests};
 pub(crate) use placeholder_endpoints::PLACEHOLDER_ADDRESS;

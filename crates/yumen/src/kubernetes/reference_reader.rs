@@ -147,6 +147,12 @@ impl ReferenceReader {
         }
     }
 
+    /// A further answer that is there already.
+    pub(super) fn try_next(&mut self) -> Option<ReferenceRead> {
+        let (key, result) = self.reads.try_join_next()?.ok()?;
+        self.take(key, result)
+    }
+
     fn take(&mut self, key: ObjectKey, result: Result<RawObject, ApiError>) -> Option<ReferenceRead> {
         // The object may not be required any more.
         let one = self.required.get_mut(&key)?;

@@ -98,6 +98,37 @@ fn a_listener_of_the_resource_file_opens_moves_and_closes() {
 }
 
 #[test]
+fn conditions_of_routes_see_the_client_behind_a_trusted_proxy() {
+    let upstream = Upstream::text("x");
+    let address = free_port();
+    let mut document = http_document(&[http("a", address)], &upstream);
+    document["listeners"][0]["real_ip"] =
+        json!({ "from": ["127.0.0.0/8"], "source": "http_x_forwarded_for", "recursive": true });
+    document["routes"][1]["vars"] = json!([["remote_addr", "ipmatch", ["192.0.2.0/24"]]]);
+    let gateway = start(&document);
+    let get = |hops: &str| {
+        let request = format!("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: {hops}\r\n\r\n");
+        Client::connect(address).send(request).reply().status
+    };
+    assert_eq!(get("192.0.2.7, 127.0.0.9"), 200, "{}", gateway.log());
+    assert_eq!(get("192.0.2.7, 198.51.100.1"), 404);
+    assert_eq!(Client::connect(address).get("/").status, 404);
+}
+
+#[test]
+fn addresses_of_the_machine_are_no_endpoints_of_a_name_that_excludes_them() {
+    let upstream = Upstream::text("x");
+    let route = |id: &str, excludes: bool| {
+        let port = upstream.address.port();
+        let node = json!({ "host": "localhost", "port": port, "weight": 1, "excludes_local": excludes });
+        json!({ "id": id, "uri": format!("/{id}"), "upstream": { "nodes": [node] } })
+    };
+    let gateway = Gateway::start(&json!({ "routes": [route("in", false), route("out", true)] }));
+    assert_eq!(gateway.get("/in").status, 200, "{}", gateway.log());
+    assert_eq!(gateway.get("/out").status, 503);
+}
+
+#[test]
 fn a_listener_of_the_admin_api_opens_changes_and_closes() {
     // Responds with the client address and port as forwarded.
     let upstream = Upstream::start(|request, stream| {

@@ -123,14 +123,6 @@ fn add_client_fields(draft: &mut LocationDraft<'_, '_, '_>) {
 /// Plugins that the routes of an Ingress share, so that all its paths have one count; `None` without any.
 pub(in super::super) fn plugin_set(parsed: &ParsedIngress, defaults: &ControllerSettings) -> Option<Value> {
     let mut plugins = Map::new();
-    if !defaults.client.trusted.is_empty() {
-        let trusted: Value = defaults.client.trusted.iter().map(|one| Value::from(&**one)).collect();
-        let source = defaults.client.field.to_ascii_lowercase().replace('-', "_");
-        plugins.insert(
-            "real-ip".to_owned(),
-            json!({ "source": format!("http_{source}"), "trusted_addresses": trusted, "recursive": true }),
-        );
-    }
     add_limits(&parsed.settings.limits, defaults, &mut plugins);
     add_blocks(defaults, &mut plugins);
     add_compression(defaults, &mut plugins);

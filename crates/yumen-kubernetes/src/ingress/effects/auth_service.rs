@@ -27,7 +27,10 @@ pub(super) fn add(draft: &mut LocationDraft<'_, '_, '_>) {
         return draft.deny("auth-url", reason);
     }
     let id = draft.own_upstream_id("auth");
-    let upstream = upstream_value(&parts, service.keepalive, draft);
+    let mut upstream = upstream_value(&parts, service.keepalive, draft);
+    if !is_of_controller(draft, service) {
+        upstream["nodes"][0]["excludes_local"] = true.into();
+    }
     let mut request = Map::new();
     request.insert("url".to_owned(), path_of(parts.rest).into());
     let is_default_port = parts.port == if parts.is_tls { 443 } else { 80 };

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::host_names::is_inner;
 use super::{LocationDraft, split_url};
-use crate::ingress_nginx::{HstsSettings, IngressMirror};
+use crate::ingress_nginx::{HstsSettings, IngressMirror, renamed_variables};
 
 pub(super) fn add(draft: &mut LocationDraft<'_, '_, '_>, service: Option<&Arc<str>>) {
     add_request_fields(draft, service);
@@ -52,12 +52,12 @@ fn add_request_fields(draft: &mut LocationDraft<'_, '_, '_>, service: Option<&Ar
         && let Some(object) = draft.required_map("proxy-set-headers", key)
     {
         for (name, value) in &object.data {
-            draft.push_action("request_fields", "set", json!([&**name, &**value]));
+            draft.push_action("request_fields", "set", json!([&**name, renamed_variables(value)]));
         }
         draft.set_action("request_fields", "variables", true.into());
     }
     if defaults.headers.adds_original_uri {
-        draft.push_action("request_fields", "set", json!(["X-Original-Uri", "$request_uri"]));
+        draft.push_action("request_fields", "set", json!(["X-Original-Uri", "$real_request_uri"]));
         draft.set_action("request_fields", "variables", true.into());
     }
 }
@@ -103,7 +103,8 @@ fn add_mirror(draft: &mut LocationDraft<'_, '_, '_>, mirror: &IngressMirror) {
     let address = parts.host.trim_start_matches('[').trim_end_matches(']');
     let mut members = Map::new();
     members.insert("scheme".to_owned(), if parts.is_tls { "https" } else { "http" }.into());
-    members.insert("nodes".to_owned(), json!([{ "host": address, "port": parts.port, "weight": 1 }]));
+    let node = json!({ "host": address, "port": parts.port, "weight": 1, "excludes_local": true });
+    members.insert("nodes".to_owned(), json!([node]));
     members.insert("pass_host".to_owned(), "rewrite".into());
     members.insert("upstream_host".to_owned(), host.into());
     if let Some(owner) = draft.owner() {

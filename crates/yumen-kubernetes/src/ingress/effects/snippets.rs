@@ -8,14 +8,17 @@ use super::super::locations::SnippetUse;
 use super::redirects::text_redirect;
 use super::{LocationDraft, proxying};
 use crate::ingress_nginx::{
-    AccessRule, RequestFieldEdit, RequestFieldValue, ResponseFieldEdit, ResponseFieldVerb, SnippetAnswer,
-    SnippetEffects, SnippetPathEdit,
+    AccessRule, NginxText, RequestFieldEdit, RequestFieldValue, ResponseFieldEdit, ResponseFieldVerb,
+    SnippetAnswer, SnippetEffects, SnippetPathEdit, TextPart,
 };
 
 /// Applies the effects of snippets, in their order: those of the controller, the host, the path.
 pub(super) fn add(draft: &mut LocationDraft<'_, '_, '_>, uses: &SnippetUse<'_>, service: Option<&Arc<str>>) {
     for effects in &uses.effects {
         apply(draft, effects, service.map(|service| &**service));
+    }
+    if let Some(edit) = uses.relocation {
+        draft.set_action("rewrite", "path", json!({ "regex": path_edit(edit) }));
     }
     if !uses.effects.is_empty() {
         drop_lone_satisfy(draft);
@@ -77,13 +80,34 @@ fn apply_request_field(
                 draft.set_action("request_fields", "variables", true.into());
             }
         }
-        RequestFieldValue::AuthAnswer(name) => {
-            if !name.eq_ignore_ascii_case(&edit.name) {
-                let reason = format!("field {name} of the auth service's answer keeps its name");
-                draft.warn("snippet", reason);
-            }
-            if draft.actions.contains_key("external_auth") {
-                draft.push_action("external_auth", "allowed_response_headers", (&**name).into());
+        RequestFieldValue::AuthAnswer(text) => apply_answer_field(draft, &edit.name, text),
+    }
+}
+
+/// A field of the auth service's answer. Without the service it is empty, and never the client's to choose.
+fn apply_answer_field(draft: &mut LocationDraft<'_, '_, '_>, name: &str, text: &NginxText) {
+    if !draft.actions.contains_key("external_auth") {
+        let constant: String = text.parts.iter().filter_map(|part| part.as_literal()).collect();
+        return match constant.is_empty() {
+            true => draft.push_action("request_fields", "remove", name.into()),
+            false => draft.push_action("request_fields", "set", json!([name, constant])),
+        };
+    }
+    match &text.parts[..] {
+        [TextPart::Variable(field)] if field.eq_ignore_ascii_case(name) => {
+            draft.push_action("external_auth", "allowed_response_headers", name.into());
+        }
+        _ => {
+            let part = |part: &TextPart| match part {
+                TextPart::Variable(field) => format!("${{upstream_http_{}}}", field.replace('-', "_")),
+                other => other.as_literal().unwrap_or_default().to_owned(),
+            };
+            let value: String = text.parts.iter().map(part).collect();
+            let pair = json!([name, value]);
+            let fields = &mut draft.actions["external_auth"]["nginx"]["answer_fields"];
+            match fields.as_array_mut() {
+                Some(fields) => fields.push(pair),
+                None => *fields = json!([pair]),
             }
         }
     }

@@ -11,6 +11,7 @@ use crate::ingress_nginx::settings::{
     AuthAnswerCache, AuthCacheRule, AuthServiceSettings, AuthSigninSettings, IngressSettings,
 };
 use crate::ingress_nginx::snippet::SnippetPlace;
+use crate::ingress_nginx::variables::with_raw_arguments;
 use crate::model::ClusterKind;
 
 /// The query argument that receives the URL of the request.
@@ -60,7 +61,7 @@ pub(in crate::ingress_nginx) fn service_url(written: &str) -> Option<NginxText> 
     let (scheme, rest) = compact.split_once("://")?;
     let host = rest.split(['/', '?']).next().unwrap_or_default();
     let is_url = matches!(scheme, "http" | "https") && !host.is_empty() && !host.contains("..");
-    is_url.then(|| NginxText::parse(&compact).ok()).flatten()
+    is_url.then(|| NginxText::parse(&compact).ok()).flatten().map(with_raw_arguments)
 }
 
 /// Names of fields, separated by commas.

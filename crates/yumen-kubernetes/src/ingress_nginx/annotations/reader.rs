@@ -1,6 +1,6 @@
 //! The annotations of one Ingress: those that are taken, and problems of the others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use super::value_rule::{ValueRule, parse_switch};
 use super::{AnnotationConsequence, AnnotationProblem};
 use crate::ingress_nginx::controller::AnnotationPolicy;
 use crate::ingress_nginx::nginx_text::NginxText;
+use crate::ingress_nginx::variables::with_raw_arguments;
 use crate::model::{ClusterKind, ObjectKey, ObjectMeta};
 
 /// Bytes of the longest value that is read. Kubernetes bounds all annotations of an object at 256 KiB.
@@ -22,14 +23,21 @@ pub(super) struct AnnotationReader<'a> {
     policy: &'a AnnotationPolicy,
     /// Values that are taken, by the name of their row.
     values: BTreeMap<&'static str, &'a str>,
+    /// Names of the rows of all values, also of those that are not taken.
+    written: BTreeSet<&'static str>,
     problems: Vec<AnnotationProblem>,
 }
 
 impl<'a> AnnotationReader<'a> {
     pub(super) fn new(meta: &'a ObjectMeta, policy: &'a AnnotationPolicy) -> AnnotationReader<'a> {
         let namespace = &meta.namespace;
-        let mut reader =
-            AnnotationReader { namespace, policy, values: BTreeMap::new(), problems: Vec::new() };
+        let mut reader = AnnotationReader {
+            namespace,
+            policy,
+            values: BTreeMap::new(),
+            written: BTreeSet::new(),
+            problems: Vec::new(),
+        };
         for (full, value) in &meta.annotations {
             let name = full.strip_prefix(&*policy.prefix).and_then(|rest| rest.strip_prefix('/'));
             if let Some(name) = name.filter(|_| !value.trim().is_empty()) {
@@ -42,6 +50,7 @@ impl<'a> AnnotationReader<'a> {
     /// Takes a value, or reports why it is not taken.
     fn admit(&mut self, name: &str, value: &'a str) {
         let Some(row) = find_row(name) else { return self.report_unknown(name) };
+        self.written.insert(row.name);
         let is_snippet = row.rule == ValueRule::Snippet;
         if is_snippet && !self.policy.allows_snippets {
             let reason = "snippets are not allowed: the ConfigMap's allow-snippet-annotations is false";
@@ -160,6 +169,25 @@ impl<'a> AnnotationReader<'a> {
         self.push_shared(name, AnnotationConsequence::IngressDenied, reason, None);
     }
 
+    /// Whether an annotation is written, with a value other than `false`.
+    pub(super) fn is_requested(&self, name: &str) -> bool {
+        self.written.contains(name) && self.switch(name) != Some(false)
+    }
+
+    /// Reports an annotation without effect, here as in ingress-nginx, unless it has another finding.
+    pub(super) fn report_lone(&mut self, name: &str, needs: &[&str]) {
+        let Some(value) = self.text(name) else { return };
+        if find_row(name).is_some_and(|row| row.harmless == value) {
+            return;
+        }
+        let full = format!("{}/{name}", self.policy.prefix);
+        self.problems.retain(|one| *one.annotation != *full || one.is_inadmissible);
+        if !self.problems.iter().any(|one| *one.annotation == *full) {
+            let reason = format!("no effect without {}", needs.join(" or "));
+            self.push_shared(name, AnnotationConsequence::NoEffect, reason, None);
+        }
+    }
+
     /// A value without spaces around it.
     pub(super) fn text(&self, name: &str) -> Option<&'a str> {
         debug_assert!(find_row(name).is_some_and(|row| row.name == name), "{name} is not in the table");
@@ -184,7 +212,7 @@ impl<'a> AnnotationReader<'a> {
     pub(super) fn nginx_text(&mut self, name: &str, consequence: AnnotationConsequence) -> Option<NginxText> {
         let value = self.text(name)?;
         match NginxText::parse(value) {
-            Ok(text) => Some(text),
+            Ok(text) => Some(with_raw_arguments(text)),
             Err(defect) => {
                 self.push(name, consequence, defect, None);
                 None

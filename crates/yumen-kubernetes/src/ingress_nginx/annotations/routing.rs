@@ -82,10 +82,12 @@ fn fixed_redirect(
 }
 
 pub(super) fn read_canary(reader: &mut AnnotationReader<'_>, settings: &mut IngressSettings) {
-    let rule_names = ["canary-weight", "canary-by-header", "canary-by-header-pattern", "canary-by-cookie"];
+    let rule_names = ["canary-weight", "canary-weight-total", "canary-by-header", "canary-by-cookie"];
     if !reader.switch("canary").unwrap_or(false) {
-        if let Some(name) = rule_names.into_iter().find(|name| reader.text(name).is_some()) {
-            reader.leave_out(name, "the Ingress is no canary: the annotation canary is not true");
+        for name in rule_names {
+            if reader.text(name).is_some() {
+                reader.leave_out(name, "the Ingress is no canary: the annotation canary is not true");
+            }
         }
         return;
     }

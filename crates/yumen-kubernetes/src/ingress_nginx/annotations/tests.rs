@@ -336,6 +336,20 @@ fn invalid_values_have_the_consequence_that_they_have_in_ingress_nginx() {
     check_problem(&[("proxy-buffering", "on")], NoEffect, "streamed");
     check_problem(&[("hsts", "true")], NoEffect, "ignores the annotation too");
     check_problem(&[("rewrite-taget", "/")], NoEffect, "no annotation");
+    check_problem(&[("auth-secret", "users")], NoEffect, "no effect without auth-type");
+    check_problem(&[("auth-signin", "https://a/")], NoEffect, "no effect without auth-url");
+    check_problem(&[("auth-tls-verify-client", "on")], NoEffect, "no effect without auth-tls-secret");
+    check_problem(&[("proxy-ssl-ciphers", "HIGH")], NoEffect, "no effect without proxy-ssl-secret");
+    check_problem(&[("session-cookie-name", "a")], NoEffect, "no effect without affinity");
+    check_problem(&[("limit-whitelist", "10.0.0.0/8")], NoEffect, "without limit-rps or limit-rpm");
+    check_problem(
+        &[("cors-max-age", "5"), ("enable-cors", "false")],
+        NoEffect,
+        "no effect without enable-cors",
+    );
+    check_problem(&[("mirror-host", "a.com")], NoEffect, "no effect without mirror-target");
+    // The needed one is written and has a finding of its own.
+    check_problem(&[("auth-signin", "https://a/"), ("auth-url", "a")], IngressDenied, "scheme and host");
     assert_eq!(read(&[("enable-modsecurity", "false"), ("proxy-ssl-server-name", "on")]).1, []);
 }
 

@@ -126,8 +126,7 @@ fn keys_of_the_node_become_paths_of_its_file() {
         ("logs.access.line", json!("${remote_addr} ${status}")),
         ("logs.access.escape", json!("json")),
         ("logs.access.enabled", json!(true)),
-        ("real_ip.from", json!(["10.0.0.0/8"])),
-        ("real_ip.source", json!("http_x_forwarded_for")),
+        ("trusted_addresses", json!(["10.0.0.0/8"])),
         ("server_header", json!("")),
     ] {
         assert_eq!(node_value(&settings, path), Some(value), "{path}");

@@ -81,7 +81,9 @@ impl<'b> BranchExplorer<'b> {
                 }
                 StepAction::Rewrite { pattern, to, keep_query, end } => {
                     let to = state.values.settle(to, &self.base.names);
-                    let edit = SnippetPathEdit { pattern: pattern.clone(), to, keep_query: *keep_query };
+                    let relocates = *end == RewriteEnd::Relocate;
+                    let edit =
+                        SnippetPathEdit { pattern: pattern.clone(), to, keep_query: *keep_query, relocates };
                     if self.run_rewrite(step, edit, *end, &mut state)? {
                         return Ok(());
                     }
@@ -121,7 +123,7 @@ impl<'b> BranchExplorer<'b> {
         state: &mut BranchState<'_>,
     ) -> Result<bool, SnippetRefusal> {
         let answer = match end {
-            RewriteEnd::Break => None,
+            RewriteEnd::Break | RewriteEnd::Relocate => None,
             RewriteEnd::Redirect(status) if is_url(&edit.to) => {
                 let location = url_of(&edit).ok_or_else(|| {
                     step.source.refuse("a redirect to a URL with parts of the path has no translation", None)
@@ -135,7 +137,7 @@ impl<'b> BranchExplorer<'b> {
                 Some(SnippetAnswer::RewriteRedirect { status, edit: edit.clone() })
             }
         };
-        if end == RewriteEnd::Break {
+        if answer.is_none() {
             if !is_path(&edit.to) {
                 edit.to = NginxText::parse(&format!("/{}", edit.to)).unwrap_or(edit.to);
             }
@@ -149,7 +151,7 @@ impl<'b> BranchExplorer<'b> {
             test: SnippetTest::Matches { pattern: edit.pattern.clone(), ignore_case: false },
             negated: false,
         };
-        let path = (end == RewriteEnd::Break).then_some(edit);
+        let path = answer.is_none().then_some(edit);
         if matches_all {
             self.end(state.clone(), answer, path, step)?;
             return Ok(true);
@@ -230,7 +232,7 @@ impl<'b> BranchExplorer<'b> {
         let [TextPart::Variable(variable)] = &value.parts[..] else {
             return Err(step.source.refuse("a condition on several variables has no translation", None));
         };
-        let variable: Arc<str> = request_variable(variable).unwrap_or(variable).into();
+        let variable: Arc<str> = request_variable(variable).map_or_else(|| variable.clone(), Arc::from);
         // A variable without a value equals the empty text in NGINX.
         let (test, negated) = match &condition.test {
             SnippetTest::Equals(text) if text.is_empty() => {

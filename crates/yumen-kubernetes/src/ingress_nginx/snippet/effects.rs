@@ -91,8 +91,9 @@ impl BlockEffects {
         self.access.first().is_some_and(|rule| rule.network.is_none() && !rule.allows)
     }
 
-    pub(super) fn has_access(&self) -> bool {
-        !self.access.is_empty()
+    /// Whether the rules refuse all clients but those that are listed.
+    pub(super) fn closes(&self) -> bool {
+        self.access.iter().find(|rule| rule.network.is_none()).is_some_and(|rule| !rule.allows)
     }
 
     /// The effects of a branch that ends in the block `inner`, or in this one.
@@ -275,11 +276,14 @@ impl EffectReader<'_> {
             self.note(directive, "the gateway manages connections; upgrades such as WebSockets pass");
             return Ok(());
         }
+        let is_default = ["$host", "$http_host", "$best_http_host"].contains(&value.text.as_str());
+        if name.text.eq_ignore_ascii_case("host") && is_default {
+            self.note(directive, "services receive the host of the request anyhow");
+            return Ok(());
+        }
         let name = field_name(directive, &name.text)?;
-        let variable =
-            value.text.strip_prefix('$').map(|name| name.trim_matches(['{', '}'])).unwrap_or_default();
-        let value = match self.effects.names.answers.get(variable) {
-            Some(field) => RequestFieldValue::AuthAnswer(field.clone()),
+        let value = match self.effects.names.answer_text(directive, value)? {
+            Some(text) => RequestFieldValue::AuthAnswer(text),
             None => RequestFieldValue::Text(self.effects.names.plain_text(directive, value)?),
         };
         self.push_request_field(name, value);

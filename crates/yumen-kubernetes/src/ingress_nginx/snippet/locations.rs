@@ -31,17 +31,19 @@ pub(super) fn read_location(
     let mut branches = BranchExplorer::new(&base).explore(&steps)?;
     for branch in &mut branches {
         let effects = &mut branch.effects;
-        if effects.answer.is_none() && base.denies_all() {
-            effects.answer = Some(SnippetAnswer::Respond { status: 403, body: None, media_type: None });
+        if effects.path.is_some() {
+            let reason = "a location has no service for the new path";
+            return Err(directive.refuse(reason, Some("write the rewrite outside of the location")));
         }
         if effects.answer.is_none() {
-            let reason = match base.has_access() {
-                true => "requests of admitted clients would be served from files, which the gateway has not",
-                false => "requests would be served from files, which the gateway has not",
-            };
-            return Err(
-                directive.refuse(reason, Some("add a path with a service to the rules of an Ingress"))
-            );
+            // The files of NGINX's image, among which no path of a service is.
+            let status = if base.closes() { 403 } else { 404 };
+            effects.answer = Some(SnippetAnswer::Respond { status, body: None, media_type: None });
+            if !base.denies_all() {
+                let (line, name) = (directive.line, directive.name.clone());
+                let reason = "the location has no service: a request gets 404, or 403 before `deny all`";
+                notes.push(SnippetNote { line, directive: name, reason });
+            }
         }
         // NGINX answers before it checks addresses, and no service receives fields.
         effects.access.clear();

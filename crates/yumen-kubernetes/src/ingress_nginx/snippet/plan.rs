@@ -117,6 +117,8 @@ pub struct SnippetPathEdit {
     pub to: NginxText,
     /// Whether the query of the request is kept.
     pub keep_query: bool,
+    /// Whether the new path chooses another path of the host (`last`).
+    pub relocates: bool,
 }
 
 /// The value of a field for the upstream.
@@ -124,8 +126,8 @@ pub struct SnippetPathEdit {
 pub enum RequestFieldValue {
     /// A text. An empty one removes the field.
     Text(NginxText),
-    /// A field of the auth service's answer, by its name (`auth_request_set`).
-    AuthAnswer(Arc<str>),
+    /// A text whose variables are fields of the auth service's answer, by their names (`auth_request_set`).
+    AuthAnswer(NginxText),
 }
 
 /// An edit of a field of requests.

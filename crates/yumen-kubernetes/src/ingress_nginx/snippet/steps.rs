@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use yumen_plugin::{PatternOptions, RegexPattern};
+
 use super::SnippetPlace;
-use super::effects::BlockEffects;
+use super::effects::{BlockEffects, STEP_NAMES};
 use super::plan::{SnippetNote, SnippetRefusal, SnippetTest};
 use super::syntax::{SnippetDirective, SnippetWord};
 use super::values::check_line;
@@ -24,6 +26,8 @@ pub(super) enum RewriteEnd {
     Redirect(u16),
     /// The path for the service.
     Break,
+    /// A path by which the host chooses the location once more.
+    Relocate,
 }
 
 /// The effect of a step.
@@ -68,13 +72,15 @@ impl StepReader<'_> {
         in_if: bool,
     ) -> Result<Vec<SnippetStep>, SnippetRefusal> {
         let mut steps = Vec::new();
-        for directive in directives {
+        for (at, directive) in directives.iter().enumerate() {
+            let is_step = |one: &&SnippetDirective| STEP_NAMES.contains(&one.name.as_str());
+            let is_final = !in_if && !directives[at + 1..].iter().any(is_step);
             let action = match directive.name.as_str() {
                 "set" => self.read_set(directive)?,
                 "if" if in_if => return Err(directive.refuse("NGINX does not allow `if` in `if`", None)),
                 "if" => self.read_if(directive)?,
                 "return" => self.read_return(directive)?,
-                "rewrite" => self.read_rewrite(directive)?,
+                "rewrite" => self.read_rewrite(directive, is_final)?,
                 "break" => StepAction::Break,
                 "location" => return Err(directive.refuse("NGINX does not allow the block here", None)),
                 _ => continue,
@@ -182,7 +188,11 @@ impl StepReader<'_> {
         if text.has_groups() { Err(directive.refuse(reason, way_over)) } else { Ok(text) }
     }
 
-    fn read_rewrite(&mut self, directive: &SnippetDirective) -> Result<StepAction, SnippetRefusal> {
+    fn read_rewrite(
+        &mut self,
+        directive: &SnippetDirective,
+        is_final: bool,
+    ) -> Result<StepAction, SnippetRefusal> {
         let (pattern, to, flag) = match &directive.words[..] {
             [pattern, to] => (pattern, to, ""),
             [pattern, to, flag] => (pattern, to, flag.text.as_str()),
@@ -197,17 +207,17 @@ impl StepReader<'_> {
             "permanent" => RewriteEnd::Redirect(301),
             "redirect" => RewriteEnd::Redirect(302),
             "" if is_url(&to) => RewriteEnd::Redirect(302),
+            // NGINX chooses the location after the directives of the server.
+            "break" if self.place == SnippetPlace::Server => RewriteEnd::Relocate,
             "break" => RewriteEnd::Break,
-            _ => {
-                let reason =
-                    "NGINX looks for another path after it, which the rules of Ingresses do not show";
-                return Err(directive.refuse(reason, Some("write the flag `break`, or use rewrite-target")));
+            "last" => RewriteEnd::Relocate,
+            "" if is_final => RewriteEnd::Relocate,
+            "" => {
+                let reason = "the directives after it would have to read the new path";
+                return Err(directive.refuse(reason, Some("write the flag `last` or `break`")));
             }
+            _ => return Err(directive.refuse(format!("{flag:?} is no flag"), None)),
         };
-        if end == RewriteEnd::Break && self.place == SnippetPlace::Server {
-            let reason = "a path of the host is chosen after it, by the new path";
-            return Err(directive.refuse(reason, Some("use rewrite-target on an Ingress with the path")));
-        }
         Ok(StepAction::Rewrite { pattern: pattern.text.as_str().into(), to, keep_query, end })
     }
 }
@@ -245,18 +255,10 @@ fn condition_words(directive: &SnippetDirective) -> Result<Vec<String>, SnippetR
     Ok(words.map(|(text, _)| text).collect())
 }
 
-/// Refuses a pattern that no engine accepts.
+/// Refuses a pattern that the gateway's engines do not accept.
 pub(super) fn check_pattern(directive: &SnippetDirective, pattern: &str) -> Result<(), SnippetRefusal> {
-    // Look-around and references to groups are beyond this engine, but not beyond the gateway's.
-    let is_beyond =
-        ["(?=", "(?!", "(?<", "(?>", r"\1", r"\2", "++", "*+"].iter().any(|mark| pattern.contains(mark));
-    let built = regex::RegexBuilder::new(pattern).size_limit(1 << 20).build();
-    match built {
-        Err(error) if !is_beyond => {
-            let reason = error.to_string();
-            let last = reason.lines().last().unwrap_or_default();
-            Err(directive.refuse(format!("the pattern {pattern:?} is not valid: {last}"), None))
-        }
-        _ => Ok(()),
+    match RegexPattern::new(pattern, PatternOptions::default()) {
+        Ok(_) => Ok(()),
+        Err(reason) => Err(directive.refuse(format!("the pattern {pattern:?} is not valid: {reason}"), None)),
     }
 }

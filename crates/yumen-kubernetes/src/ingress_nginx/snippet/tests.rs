@@ -56,13 +56,14 @@ fn write_branch(out: &mut String, branch: &SnippetBranch) {
             format!("{status} from {} to {} {}", edit.pattern, edit.to, edit.keep_query)
         }
     }));
-    parts.extend(
-        effects.path.as_ref().map(|edit| format!("path {} to {} {}", edit.pattern, edit.to, edit.keep_query)),
-    );
+    parts.extend(effects.path.as_ref().map(|edit| {
+        let last = if edit.relocates { "last " } else { "" };
+        format!("{last}path {} to {} {}", edit.pattern, edit.to, edit.keep_query)
+    }));
     parts.extend(effects.request_fields.iter().map(|edit| match &edit.value {
         RequestFieldValue::Text(text) if text.parts.is_empty() => format!("> no {}", edit.name),
         RequestFieldValue::Text(text) => format!("> {}: {text}", edit.name),
-        RequestFieldValue::AuthAnswer(field) => format!("> {}: answer {field}", edit.name),
+        RequestFieldValue::AuthAnswer(text) => format!("> {}: answer {text}", edit.name),
     }));
     parts.extend(effects.response_fields.iter().map(|edit| {
         let statuses = match edit.statuses.len() {
@@ -138,7 +139,18 @@ fn fields_of_requests_get_values_of_the_request_and_of_the_auth_service() {
         Location,
         "auth_request_set $email $upstream_http_x_auth_email;\nproxy_set_header X-Email $email;\n\
          auth_request_set $cookie $upstream_http_set_cookie;\nadd_header Set-Cookie $cookie;",
-        "> X-Email: answer x-auth-email",
+        "> X-Email: answer ${x-auth-email}",
+    );
+    check(
+        Location,
+        "auth_request_set $token $upstream_http_x_token;\nproxy_set_header Authorization \"Bearer $token\";\n\
+         proxy_set_header Host $http_host;",
+        "> Authorization: answer Bearer ${x-token}",
+    );
+    check_refused(
+        Location,
+        "auth_request_set $token $upstream_http_x_token;\nproxy_set_header X-A \"$host $token\";",
+        "no variables of the request beside it",
     );
     check(Location, "proxy_set_header Upgrade $http_upgrade;\nproxy_set_header Connection \"upgrade\";", "");
     check(Location, "more_set_input_headers 'X-A: 1';\nmore_clear_input_headers X-B;", "> X-A: 1; > no X-B");
@@ -164,9 +176,9 @@ fn conditions_become_branches_in_their_order() {
     check(
         Location,
         "add_header X-A a always;\nif ($arg_x) { add_header X-B b always; }\nif ($arg_y) { more_set_headers 'X-C: c'; }",
-        "[arg_x, arg_y] < Set X-C: c; < Add X-A: a
-         [arg_x] < Add X-B: b
-         [arg_y] < Set X-C: c; < Add X-A: a
+        "[raw_arg_x, raw_arg_y] < Set X-C: c; < Add X-A: a
+         [raw_arg_x] < Add X-B: b
+         [raw_arg_y] < Set X-C: c; < Add X-A: a
          < Add X-A: a",
     );
     check(
@@ -215,6 +227,11 @@ fn paths_are_rewritten_and_redirected() {
         "301 to https://b.com${uri}${is_args}${args}",
     );
     check(Server, "rewrite ^/(.*)$ https://b.com/$1? redirect;", "302 to https://b.com${uri}");
+    for (place, flag) in [(Location, " last"), (Location, ""), (Server, " last"), (Server, " break")] {
+        let snippet = format!("rewrite ^/a/(.*)$ /b.php?x=$1{flag};");
+        check(place, &snippet, "[uri ~ ^/a/(.*)$] last path ^/a/(.*)$ to /b.php?x=$1 true\nnothing");
+    }
+    check(Server, "return 301 $scheme://$server_name/x;", "301 to ${scheme}://${host}/x");
     check(Location, "return https://b.com/;", "302 to https://b.com/");
     check(Location, "return 200 'ok $host';", "200 \"ok ${host}\" text/html");
     check(
@@ -255,13 +272,19 @@ fn locations_answer_every_request() {
          301 to /y",
     );
     check_refused(Server, "location /x { proxy_pass http://10.0.0.1; }", "line 1: proxy_pass");
-    check_refused(
+    check(
         Server,
-        "\nlocation /x { add_header A b; }",
-        "line 2: location: requests would be served from files",
+        "location = /robots.txt { allow all; access_log off; }\nlocation /x { allow ::1; deny all; }\n\
+         location /y { if ($arg_a) { return 403; } }",
+        "location = /robots.txt
+         404; AccessLog(false)
+         location /x
+         403
+         location /y
+         [raw_arg_a] 403
+         404",
     );
-    check_refused(Server, "location /x { allow ::1; deny all; }", "admitted clients");
-    check_refused(Server, "location /x { if ($arg_a) { return 403; } }", "served from files");
+    check_refused(Server, "location /x { rewrite ^/x /y last; }", "no service for the new path");
     check_refused(Location, "location /x { return 403; }", "within a path");
 }
 
@@ -273,7 +296,8 @@ fn other_directives_name_line_and_reason() {
         "content_by_lua_block { ngx.say('x') }",
         "line 1: content_by_lua_block: the gateway runs no Lua",
     );
-    check_refused(Location, "rewrite ^/a /b last;", "rewrite: NGINX looks for another path");
+    check_refused(Location, "rewrite ^/a /b; return 403;", "would have to read the new path");
+    check_refused(Location, "rewrite ^/a /b end;", "\"end\" is no flag");
     check_refused(Location, "rewrite ^/a/(.*) https://b.com/x$1 permanent;", "parts of the path");
     check_refused(Location, "if (-f $request_filename) { return 404; }", "not those on files");
     check_refused(Location, "if ($geoip_country = DE) { return 403; }", "$geoip_country");

@@ -63,6 +63,29 @@ impl SetNames {
         Ok(text)
     }
 
+    /// A text of fields of the auth service's answer, for a field of the request; `None` if it names none.
+    pub(super) fn answer_text(
+        &self,
+        directive: &SnippetDirective,
+        word: &SnippetWord,
+    ) -> Result<Option<NginxText>, SnippetRefusal> {
+        let Ok(mut text) = NginxText::parse(&word.text) else { return Ok(None) };
+        if !text.variables().any(|name| self.answers.contains_key(name)) {
+            return Ok(None);
+        }
+        check_line(directive, word)?;
+        for part in &mut text.parts {
+            let field = match part {
+                TextPart::Literal(_) => continue,
+                TextPart::Variable(name) => self.answers.get(name).cloned(),
+                TextPart::Group(_) => None,
+            };
+            let reason = "a field of the auth service's answer has no variables of the request beside it";
+            *part = TextPart::Variable(field.ok_or_else(|| directive.refuse(reason, None))?);
+        }
+        Ok(Some(text))
+    }
+
     /// A text without groups of a pattern, for a field.
     pub(super) fn plain_text(
         &self,
@@ -111,8 +134,8 @@ impl SetValues {
                     // NGINX reads a variable that no `set` has reached as empty.
                     None if names.texts.contains(name) => {}
                     None => {
-                        let known = request_variable(name).unwrap_or(name);
-                        settled.extend(&NginxText { parts: vec![TextPart::Variable(known.into())] });
+                        let known = request_variable(name).map_or_else(|| name.clone(), Arc::from);
+                        settled.extend(&NginxText { parts: vec![TextPart::Variable(known)] });
                     }
                 },
                 other => settled.extend(&NginxText { parts: vec![other.clone()] }),

@@ -61,4 +61,13 @@ fn settings_without_effect_are_refused() {
         json!({ "protocol": "tcp", "proxy_protocol_from": ["10.0.0.0/8", "x"] }),
         "proxy_protocol_from[1]: \"x\" is no address or network, such as 10.0.0.0/8",
     );
+    let real_ip = |from: &str| json!({ "from": [from] });
+    check(
+        json!({ "real_ip": real_ip("::1") }),
+        "real_ip: only requests have fields: use it with http or https",
+    );
+    check(
+        json!({ "protocol": "http", "real_ip": real_ip("lb") }),
+        "real_ip.from[0]: \"lb\" is no address or network, such as 10.0.0.0/8",
+    );
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use yumen_base::Problem;
+use yumen_base::local_address::is_local_address;
 use yumen_plugin::FetchRequest;
 
 use super::discovered::{DiscoveredServices, DiscoveryQuery, DiscoveryResult};
@@ -18,6 +19,8 @@ use crate::compile::names::ObjectName;
 #[derive(Debug, Default)]
 pub(crate) struct UpstreamDependencies {
     pub(crate) hosts: Vec<Box<str>>,
+    /// Those of `hosts` of which addresses of the machine are no endpoints.
+    pub(crate) excluding_local: Vec<Box<str>>,
     pub(crate) service: Option<DiscoveryQuery>,
     /// The id of the ssl object with the client certificate.
     pub(crate) certificate: Option<Arc<str>>,
@@ -150,13 +153,28 @@ impl ExternalInputs {
         let warning = |host| Problem::warning(owner.to_string(), "nodes", format!("{host} has no address"));
         let service = dependencies.service.as_ref();
         let failing = service.and_then(|service| self.services.problem(service, owner));
-        unresolved.map(warning).chain(failing).chain(fetched).collect()
+        let local = dependencies.excluding_local.iter().filter(|host| self.is_local(host)).map(|host| {
+            let message =
+                format!("{host} has addresses of the gateway's machine only, which are no endpoints");
+            Problem::warning(owner.to_string(), "nodes", message)
+        });
+        unresolved.map(warning).chain(local).chain(failing).chain(fetched).collect()
     }
 
     /// The objects with such a problem.
     pub(crate) fn failing_objects(&self) -> impl Iterator<Item = &ObjectName> {
         let upstreams = self.hosts.unresolved_owners().chain(self.services.failing_owners());
-        upstreams.chain(self.fetched.failing_owners())
+        let of_local = |one: &(&ObjectName, &UpstreamDependencies)| {
+            one.1.excluding_local.iter().any(|host| self.is_local(host))
+        };
+        let excluded = self.dependencies.iter().filter(of_local).map(|(owner, _)| owner);
+        upstreams.chain(excluded).chain(self.fetched.failing_owners())
+    }
+
+    /// Whether a name has addresses of the machine only.
+    fn is_local(&self, host: &str) -> bool {
+        let known = self.hosts.addresses_of(host).unwrap_or_default();
+        !known.is_empty() && known.iter().all(|address| is_local_address(*address))
     }
 }
 

@@ -5,6 +5,8 @@ use std::path::Path;
 use anyhow::Context;
 use serde_json::{Map, Value, json};
 
+use crate::kubernetes::values_of;
+
 /// The namespace that stands for that of the release.
 const NAMESPACE: &str = "ingress-nginx";
 
@@ -16,7 +18,8 @@ impl HelmValues {
     pub(super) fn read(file: &Path) -> anyhow::Result<HelmValues> {
         let name = file.display();
         let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
-        let values: Value = serde_yaml_ng::from_str(&text).with_context(|| format!("{name}: no YAML"))?;
+        let documents = values_of(&text).with_context(|| format!("{name}: no YAML"))?;
+        let values = documents.into_iter().next().unwrap_or_default();
         let nested = &values["ingress-nginx"];
         let values =
             if values["controller"].is_null() && nested.is_object() { nested.clone() } else { values };

@@ -194,6 +194,7 @@ impl ConsulSource {
             port: u16::try_from(service["Port"].as_u64().unwrap_or(0)).ok()?,
             weight: weight.min(u32::MAX.into()) as u32,
             priority: 0,
+            excludes_local: false,
             metadata: service["Meta"].as_object().filter(|meta| !meta.is_empty()).cloned(),
         })
     }
@@ -252,6 +253,7 @@ impl ConsulKvSource {
             port: port.parse().ok().filter(|port| *port > 0)?,
             weight: weight?.min(u32::MAX.into()) as u32,
             priority: 0,
+            excludes_local: false,
             metadata: None,
         })
     }

@@ -161,7 +161,14 @@ fn address(text: &str) -> Option<(IpAddr, u16)> {
 }
 
 fn node(ip: IpAddr, port: u16, weight: u32, priority: i32) -> UpstreamNode {
-    UpstreamNode { host: bracketed(&ip.to_string()), port, weight, priority, metadata: None }
+    UpstreamNode {
+        host: bracketed(&ip.to_string()),
+        port,
+        weight,
+        priority,
+        excludes_local: false,
+        metadata: None,
+    }
 }
 
 /// Addresses of a name and their TTL in seconds; `None` without records of the family.

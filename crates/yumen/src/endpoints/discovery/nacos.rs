@@ -159,6 +159,7 @@ impl NacosSource {
             port: u16::try_from(instance["port"].as_u64()?).ok()?,
             weight: weight(instance["weight"].as_f64(), self.settings.weight),
             priority: 0,
+            excludes_local: false,
             metadata: instance["metadata"].as_object().filter(|data| !data.is_empty()).cloned(),
         })
     }

@@ -64,6 +64,10 @@ impl ManifestObjects {
         // Only values of YAML refuse duplicates.
         for document in serde_yaml_ng::Deserializer::from_str(&read_text(file)?) {
             let Err(error) = serde_yaml_ng::Value::deserialize(document) else { continue };
+            // The text was read as JSON.
+            if !error.to_string().contains("duplicate") {
+                continue;
+            }
             let line =
                 error.location().map_or(1, |location| u32::try_from(location.line()).unwrap_or(u32::MAX));
             let span = LineSpan { line, column: 1, width: 1 };
@@ -182,13 +186,8 @@ fn read_text(file: &Path) -> anyhow::Result<String> {
 fn read_file(file: &Path, documents: &mut Vec<(Value, FilePlace)>) -> anyhow::Result<()> {
     let name = file.display().to_string();
     let text = read_text(file)?;
-    let mut values = Vec::new();
-    for document in serde_yaml_ng::Deserializer::from_str(&text) {
-        let value = Value::deserialize(document).with_context(|| format!("{name}: no YAML"))?;
-        if !value.is_null() {
-            values.push(value);
-        }
-    }
+    let mut values = values_of(&text).with_context(|| format!("{name}: no YAML"))?;
+    values.retain(|value| !value.is_null());
     let starts = document_starts(&text);
     let is_known = starts.len() == values.len();
     for (at, mut value) in values.into_iter().enumerate() {
@@ -202,6 +201,16 @@ fn read_file(file: &Path, documents: &mut Vec<(Value, FilePlace)>) -> anyhow::Re
         }
     }
     Ok(())
+}
+
+/// The documents of a text. JSON is no part of YAML where it escapes a character by two surrogates (RFC 8259 §7).
+pub(crate) fn values_of(text: &str) -> Result<Vec<Value>, serde_yaml_ng::Error> {
+    if text.trim_start().starts_with(['{', '['])
+        && let Ok(values) = serde_json::Deserializer::from_str(text).into_iter().collect()
+    {
+        return Ok(values);
+    }
+    serde_yaml_ng::Deserializer::from_str(text).map(Value::deserialize).collect()
 }
 
 /// The manifest files at a path, in the order of their names.

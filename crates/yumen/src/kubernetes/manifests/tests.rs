@@ -1,10 +1,11 @@
 use std::path::Path;
 
+use serde_json::{Value, json};
 use yumen_base::Problem;
 use yumen_config::NodeConfig;
 
 use super::document_starts::document_starts;
-use super::{ManifestObjects, ManifestTranslator};
+use super::{ManifestObjects, ManifestTranslator, values_of};
 
 #[test]
 fn documents_start_at_their_first_line_of_content() {
@@ -40,4 +41,12 @@ fn problems_of_resources_name_the_kubernetes_object_and_its_place() {
         ("routes/absent", "wrong", None),
     ];
     assert_eq!(found, expected.map(|(object, message, line)| (object.into(), message.into(), line)));
+}
+
+#[test]
+fn json_may_escape_a_character_by_two_surrogates() {
+    let check = |text: &str, expected: &[Value]| assert_eq!(values_of(text).unwrap(), expected, "{text}");
+    check(r#"{"a": "\ud83d\ude00"}"#, &[json!({ "a": "\u{1f600}" })]);
+    check("{\"a\": 1}\n{\"b\": 2}\n", &[json!({ "a": 1 }), json!({ "b": 2 })]);
+    check("{a: b}\n---\nc: d\n", &[json!({ "a": "b" }), json!({ "c": "d" })]);
 }

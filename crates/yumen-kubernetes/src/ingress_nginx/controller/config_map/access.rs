@@ -12,6 +12,7 @@ use crate::ingress_nginx::annotations::{
 use crate::ingress_nginx::nginx_text::NginxText;
 use crate::ingress_nginx::settings::{AuthAnswerCache, AuthServiceSettings, AuthSigninSettings};
 use crate::ingress_nginx::snippet::{SnippetPlace, SnippetPlan, translate_snippet};
+use crate::ingress_nginx::variables::with_raw_arguments;
 use crate::model::ClusterKind;
 
 const GZIP_TYPES: &str = "application/atom+xml application/javascript application/x-javascript application/json \
@@ -77,11 +78,7 @@ pub(super) fn read_clients(reader: &mut SettingsReader<'_>, settings: &mut Contr
     } else {
         client.trusted = networks.unwrap_or_else(|| vec!["0.0.0.0/0".into(), "::/0".into()]);
         let trusted: Vec<&str> = client.trusted.iter().map(|network| &**network).collect();
-        reader.set_node("proxy-real-ip-cidr", "trusted_addresses", trusted.clone());
-        reader.set_node("proxy-real-ip-cidr", "real_ip.from", trusted);
-        let source = format!("http_{}", client.field.to_ascii_lowercase().replace('-', "_"));
-        reader.set_node("forwarded-for-header", "real_ip.source", source);
-        reader.set_node("use-forwarded-headers", "real_ip.recursive", true);
+        reader.set_node("proxy-real-ip-cidr", "trusted_addresses", trusted);
         if client.trusted.iter().any(|network| matches!(&**network, "0.0.0.0/0" | "::/0")) {
             let message = "any client can choose the address that it seems to come from";
             let way = "set proxy-real-ip-cidr to the networks of the load balancers";
@@ -158,7 +155,7 @@ pub(super) fn read_auth(reader: &mut SettingsReader<'_>, settings: &mut Controll
         return reader.error("global-auth-url", "the value must be a URL with scheme and host");
     };
     let mut text = |key: &str| match NginxText::parse(reader.text(key)?) {
-        Ok(text) => Some(text),
+        Ok(text) => Some(with_raw_arguments(text)),
         Err(defect) => {
             reader.error(key, defect);
             None

@@ -7,6 +7,7 @@ fn settings(port: u16) -> ListenSettings {
         protocol: ListenProtocol::Http,
         port,
         proxy_from: yumen_base::IpSet::default(),
+        real_ip: None,
         http3: false,
         backlog: None,
     }

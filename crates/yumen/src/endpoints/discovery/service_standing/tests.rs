@@ -19,6 +19,7 @@ fn nodes(hosts: &[&str]) -> Vec<UpstreamNode> {
         port: 80,
         weight: 1,
         priority: 0,
+        excludes_local: false,
         metadata: None,
     };
     hosts.iter().map(node).collect()

@@ -10,6 +10,7 @@ fn listener(id: &str, created_s: i64, address: &str, protocol: ListenProtocol) -
         protocol,
         port: address.port(),
         proxy_from: yumen_base::IpSet::default(),
+        real_ip: None,
         http3,
         backlog: None,
     };
