@@ -49,6 +49,21 @@ counterpart_maven() {
     fi
 }
 
+# Packages of PyPI in a folder: NAME PACKAGE... Each package names its version.
+counterpart_pip() {
+    local name=$1
+    shift
+    [[ $(cat "$counterparts/$name.sum" 2>/dev/null) == "$*" ]] && return 0
+    echo "installing: $*" >&2
+    rm -rf "${counterparts:?}/$name"
+    if python3 -m pip install -q --disable-pip-version-check --no-warn-script-location --root-user-action ignore --target "$counterparts/$name" \
+        "$@" </dev/null 9>&- >&2; then
+        echo "$*" >"$counterparts/$name.sum"
+    else
+        echo "$* cannot be installed: is PyPI out of reach?" >&2
+    fi
+}
+
 install_counterparts() {
     wanted counterparts || return 0
     mkdir -p "$counterparts"
@@ -57,5 +72,6 @@ install_counterparts() {
     counterpart_go victorialogs github.com/VictoriaMetrics/VictoriaLogs/app/victoria-logs
     counterpart_go collector .
     counterpart_maven kafka
+    counterpart_pip confluent-kafka confluent-kafka==2.16.1
     exec 9>&-
 }

@@ -10,7 +10,7 @@ groups=(build "${@:-test}")
 
 wanted() { [[ " ${groups[*]} " == *" $1 "* ]]; }
 
-# One line per tool: the group, the program that shows its presence (or python3:module, or alternatives with
+# One line per tool: the group, the program that shows its presence (or python3:module, or file:pattern, or alternatives with
 # `|`), and the package with it.
 debian_needs() {
     cat <<'LIST'
@@ -65,7 +65,9 @@ counterparts openssl openssl
 counterparts python3 python3
 counterparts java    default-jre-headless
 counterparts mvn     maven
+counterparts python3:pip python3-pip
 counterparts rsyslogd rsyslog
+counterparts file:/usr/lib/*/rsyslog/lmnsd_gtls.so rsyslog-gnutls
 counterparts clickhouse-server clickhouse-server
 packages envsubst gettext-base
 packages xz       xz-utils
@@ -167,7 +169,9 @@ install_debian() {
     local group program package missing=() as_root=()
     while read -r group program package; do
         wanted "$group" || continue
-        if [[ $program == python3:* ]]; then
+        if [[ $program == file:* ]]; then
+            compgen -G "${program#file:}" >/dev/null && continue
+        elif [[ $program == python3:* ]]; then
             python3 -c "import ${program#*:}" 2>/dev/null && continue
         else
             any_command "$program" && continue
