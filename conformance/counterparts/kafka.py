@@ -11,7 +11,7 @@ from sinks import Sink, by_id, prove, resources, settled
 
 sys.path.insert(0, str(PROGRAMS / "confluent-kafka"))
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
-SECRET = "p,a=ss w\u00f6rd"
+SECRET = "p,a=ss w0rd"
 JAVA = ["-Xmx320m", "-Xms160m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 
 
@@ -45,9 +45,7 @@ def configuration(folder: Path, node: int, ports: dict, controller: int, pem: Pa
         for mechanism in ("scram-sha-256", "scram-sha-512"):
             lines[f"listener.name.{listener}.{mechanism}.sasl.jaas.config"] = f"{login}.scram.ScramLoginModule required;"
     path = folder / f"node-{node}.properties"
-    # Properties files are Latin-1 with escapes.
-    path.write_text("".join(f"{key}={value}\n" for key, value in lines.items()).encode("ascii", "backslashreplace").decode()
-                    .replace("\\xf6", "\\u00f6"))
+    path.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
     return path
 
 
