@@ -1,7 +1,6 @@
 """VictoriaLogs: loki-logger, elasticsearch-logger, http-logger (JSON lines, Datadog's log API), syslog."""
 
 import json
-import socket
 import urllib.parse
 
 from scene import Scene, fetch, free_port, program
@@ -9,10 +8,9 @@ from sinks import FORMAT, Sink, parse, prove, resources
 
 
 def run(scene: Scene):
-    http, tcp, udp = free_port(), free_port(), free_port(socket.SOCK_DGRAM)
+    http, tcp = free_port(), free_port()
     server = scene.server("victorialogs", [program("victorialogs"), f"-storageDataPath={scene.folder}/data", f"-httpListenAddr=127.0.0.1:{http}",
-                                           f"-syslog.listenAddr.tcp=127.0.0.1:{tcp}", f"-syslog.listenAddr.udp=127.0.0.1:{udp}",
-                                           "-insert.maxFieldsPerLine=200", "-inmemoryDataFlushInterval=1s"], port=http)
+                                           f"-syslog.listenAddr.tcp=127.0.0.1:{tcp}", "-inmemoryDataFlushInterval=1s"], port=http)
     base = f"http://127.0.0.1:{http}"
 
     def rows(query: str) -> list[dict]:
@@ -25,28 +23,27 @@ def run(scene: Scene):
 
     def datadog() -> list[dict]:
         found = []
-        for row in rows('_stream:{service="datadog"} OR service:datadog'):
+        for row in rows("service:=datadog"):
             key, method, status, target = (row.get("_msg") or "- - - -").split(" ", 3)
             found.append({"id": key, "method": method, "status": status, "target": target})
         return found
 
-    lines = f"{base}/insert/jsonline?_stream_fields=kind&_msg_field=uri&_time_field=none"
+    lines = f"{base}/insert/jsonline?_stream_fields=kind&_msg_field=message"
     retry = {"max_retry_count": 1}
     sinks = [
         Sink("loki", "loki-logger", {"endpoint_addrs": [base], "endpoint_uri": "/insert/loki/api/v1/push", "timeout": 1000,
                                      "log_labels": {"job": "loki", "route": "$route_id"}, **retry},
              lambda: entries('_stream:{job="loki"}')),
         Sink("elastic", "elasticsearch-logger", {"endpoint_addrs": [f"{base}/insert/elasticsearch"], "field": {"index": "requests-{%Y.%m.%d}"},
-                                                 "headers": {"VL-Stream-Fields": "kind", "VL-Msg-Field": "uri"}, "timeout": 2, **retry},
-             lambda: entries('_stream:{kind="elastic"}'), form={"log_format": {**FORMAT, "kind": "elastic"}}),
+                                                 "headers": {"VL-Stream-Fields": "kind", "VL-Msg-Field": "message"}, "timeout": 2, **retry},
+             lambda: entries('_stream:{kind="elastic"}'), form={"log_format": {**FORMAT, "kind": "elastic", "message": "request"}}),
         Sink("lines", "http-logger", {"uri": lines, "concat_method": "new_line", "timeout": 1, **retry},
-             lambda: entries('_stream:{kind="lines"}'), form={"log_format": {**FORMAT, "kind": "lines"}}),
+             lambda: entries('_stream:{kind="lines"}'), form={"log_format": {**FORMAT, "kind": "lines", "message": "request"}}),
         Sink("datadog", "http-logger", {"uri": f"{base}/insert/datadog/api/v2/logs", "timeout": 1, **retry}, datadog,
              members=("id", "target", "method", "status"),
              form={"log_format": {"message": "$http_x_id $request_method $status $request_uri", "service": "datadog", "ddsource": "apisix"}}),
         Sink("syslog", "syslog", {"host": "127.0.0.1", "port": tcp, "timeout": 1000, **retry},
-             lambda: [entry for entry in entries("app_name:apisix AND NOT id:dgram") if "/syslog-udp/" not in str(entry.get("target"))],
-             confirms=False),
+             lambda: entries("app_name:=apisix"), confirms=False),
     ]
     gateway = scene.gateway(resources(sinks, scene.upstream().port))
     prove(scene, gateway, sinks, server)
