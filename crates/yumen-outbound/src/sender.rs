@@ -329,9 +329,12 @@ impl SinkSender {
             SinkVerdict::Retry(reason) => {
                 Err(BatchFailure { retry_after: retry_after(&reply), ..BatchFailure::retry(reason) })
             }
-            SinkVerdict::Partial { retry, dropped, reason } => {
+            SinkVerdict::Partial { mut retry, dropped, reason } => {
                 let retry_after = retry_after(&reply);
-                Err(BatchFailure { reason, retry_after, refused: dropped, retry: Some(retry) })
+                // A server may list more results than there were entries.
+                retry.retain(|index| *index < request.entries);
+                let refused = dropped.min(request.entries.saturating_sub(retry.len()));
+                Err(BatchFailure { reason, retry_after, refused, retry: Some(retry) })
             }
         }
     }
