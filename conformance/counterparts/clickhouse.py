@@ -43,7 +43,7 @@ def run(scene: Scene):
         return fetch(f"{base}/?" + urllib.parse.urlencode({"query": statement}), body=b"").decode()
 
     def rows(table: str) -> list[dict]:
-        return [json.loads(line) for line in ask(f"SELECT * FROM gateway.{table} FORMAT JSONEachRow").splitlines()]
+        return [json.loads(line) for line in ask(f"SELECT * FROM gateway.{table} FORMAT JSONEachRow").split("\n") if line]
 
     ask("CREATE DATABASE gateway")
     tables = ("one", "two")

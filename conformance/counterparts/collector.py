@@ -157,10 +157,10 @@ def run(scene: Scene):
     sinks = [
         Sink("otel", "opentelemetry", {"sampler": {"name": "always_on"}, "additional_header_prefix_attributes": ["x-id"]},
              lambda: records.requests_of(lambda span: span["tags"].get("apisix.route_id") == "otel", "http.target"),
-             members=("id", "target", "agent", "method", "status"), form={}),
+             members=("id", "target", "agent", "method", "status"), form={}, decodes=True),
         Sink("zipkin", "zipkin", {"endpoint": f"http://127.0.0.1:{ports['zipkin']}/api/v2/spans", "sample_ratio": 1, "service_name": "shop"},
              lambda: records.requests_of(lambda span: span["name"] == "apisix.request", "http.url"),
-             members=("id", "target", "method", "status"), form={}),
+             members=("id", "target", "method", "status"), form={}, decodes=True),
         Sink("syslog", "syslog", {**local, "port": ports["syslog"], "timeout": 1000}, lambda: records.entries("syslog"), confirms=False),
         Sink("tcplog", "tcp-logger", {**local, "port": ports["tcplog"], "max_retry_count": 1}, lambda: records.entries("tcplog"),
              confirms=False),

@@ -34,7 +34,7 @@ def configuration(folder: Path, ports: dict, cert: Path, key: Path) -> str:
 
 
 def messages(path: Path) -> list[dict]:
-    return [parse(line) or {"broken": line} for line in path.read_text(errors="replace").splitlines()] if path.exists() else []
+    return [parse(line) or {"broken": line} for line in path.read_text(errors="replace").split("\n") if line] if path.exists() else []
 
 
 def entries(path: Path, is_syslog: bool) -> list[dict]:
@@ -83,7 +83,7 @@ def run(scene: Scene):
     sinks = [
         sink("udp", "syslog", {"sock_type": "udp"}, lossless=False),
         sink("tcp", "syslog", {}),
-        sink("tls", "syslog", {"tls": True}, form={}),
+        sink("tls", "syslog", {"tls": True}, form={}, decodes=True),
         sink("tcp-logger", "tcp-logger", {"max_retry_count": 2}),
         # A batch is one datagram: five entries with their fields fit.
         sink("udp-logger", "udp-logger", {"batch_max_size": 5, "timeout": 3}, lossless=False),

@@ -15,7 +15,7 @@ def run(scene: Scene):
 
     def rows(query: str) -> list[dict]:
         url = f"{base}/select/logsql/query?" + urllib.parse.urlencode({"query": query, "limit": 100000})
-        return [json.loads(line) for line in fetch(url, seconds=20).decode().splitlines()]
+        return [json.loads(line) for line in fetch(url, seconds=20).decode().split("\n") if line]
 
     def entries(query: str) -> list[dict]:
         """Rows whose members are their own, or those of the message."""
@@ -41,7 +41,7 @@ def run(scene: Scene):
              lambda: entries('_stream:{kind="lines"}'), form={"log_format": {**FORMAT, "kind": "lines", "message": "request"}}),
         Sink("datadog", "http-logger", {"uri": f"{base}/insert/datadog/api/v2/logs", "timeout": 1, **retry}, datadog,
              members=("id", "target", "method", "status"),
-             form={"log_format": {"message": "$http_x_id $request_method $status $request_uri", "service": "datadog", "ddsource": "apisix"}}),
+             form={"log_format": {"message": "$http_x_id $request_method $status $real_request_uri", "service": "datadog", "ddsource": "apisix"}}),
         Sink("syslog", "syslog", {"host": "127.0.0.1", "port": tcp, "timeout": 1000, **retry},
              lambda: entries("app_name:=apisix"), confirms=False),
     ]
