@@ -41,7 +41,7 @@ counterpart_maven() {
     counterpart_missing "$name" "$folder/pom.xml" || return 0
     command -v mvn >/dev/null || { echo "no Maven here: $name is not installed" >&2; return 0; }
     rm -rf "${counterparts:?}/$name"
-    if nice -n 19 mvn -q -B -f "$folder/pom.xml" dependency:copy-dependencies -DoutputDirectory="$counterparts/$name" \
+    if mvn -q -B -f "$folder/pom.xml" dependency:copy-dependencies -DoutputDirectory="$counterparts/$name" \
         -DincludeScope=runtime </dev/null 9>&- >&2; then
         counterpart_done "$name" "$folder/pom.xml"
     else

@@ -110,16 +110,26 @@ class Server:
         self.send_signal(signal.SIGCONT)
 
     def stop(self, number=signal.SIGTERM):
-        if self.process is None or self.died():
+        if self.process is None:
             return
         if self.frozen:
             self.thaw()
         self.send_signal(number)
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
+        if not self.is_gone(10):
             self.send_signal(signal.SIGKILL)
-            self.process.wait(5)
+            self.is_gone(5)
+
+    def is_gone(self, seconds: float) -> bool:
+        """Whether the process and its children end; a server may be the child of a script."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.process.poll()
+            try:
+                os.killpg(self.process.pid, 0)
+            except ProcessLookupError:
+                return True
+            time.sleep(0.05)
+        return False
 
 
 class Upstream:
