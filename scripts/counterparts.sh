@@ -49,6 +49,20 @@ counterpart_maven() {
     fi
 }
 
+# A program as one jar: NAME COORDINATES.
+counterpart_jar() {
+    local name=$1 coordinates=$2
+    [[ $(cat "$counterparts/$name.sum" 2>/dev/null) == "$coordinates" ]] && return 0
+    command -v mvn >/dev/null || { echo "no Maven here: $name is not installed" >&2; return 0; }
+    echo "installing: $coordinates" >&2
+    if mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy -Dartifact="$coordinates" \
+        -DoutputDirectory="$counterparts/$name" -Dmdep.stripVersion=true -Dmdep.stripClassifier=true </dev/null 9>&- >&2; then
+        echo "$coordinates" >"$counterparts/$name.sum"
+    else
+        echo "$coordinates is not installed: is Maven Central out of reach?" >&2
+    fi
+}
+
 # Packages of PyPI in a folder: NAME PACKAGE... Each package names its version.
 counterpart_pip() {
     local name=$1
@@ -72,6 +86,7 @@ install_counterparts() {
     counterpart_go victorialogs github.com/VictoriaMetrics/VictoriaLogs/app/victoria-logs
     counterpart_go collector .
     counterpart_maven kafka
+    counterpart_jar zipkin io.zipkin:zipkin-server:3.5.1:jar:exec
     counterpart_pip confluent-kafka confluent-kafka==2.16.1
     exec 9>&-
 }

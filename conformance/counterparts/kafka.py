@@ -11,7 +11,7 @@ from sinks import Sink, by_id, prove, resources, settled
 
 sys.path.insert(0, str(PROGRAMS / "confluent-kafka"))
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
-SECRET = "p,a=ss w0rd"
+SECRET = "s3cret w0rd"
 JAVA = ["-Xmx320m", "-Xms160m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 
 
@@ -139,7 +139,8 @@ def check_late_topic(scene: Scene, cluster: Cluster, upstream: int):
     with scene.case("a topic that the broker creates for the first batch loses none"):
         for number in range(50):
             gateway.get(f"/late/{number}?id=late-{number}", {"X-Id": f"late-{number}"})
-        wait_for(lambda: settled(gateway, late)["sent"] >= 50, 15, f"50 entries are sent; {settled(gateway, late)}")
+        wait_for(lambda: settled(gateway, late)["sent"] >= 50, 15,
+                 lambda: f"50 entries are sent; {settled(gateway, late)}")
         expect(len(by_id(late.read(), "late-")) == 50, "entries are missing")
 
 
@@ -155,7 +156,7 @@ def check_moved_leader(scene: Scene, cluster: Cluster, upstream: int):
                 cluster.servers[2].stop()
             gateway.get(f"/moved/{number}", {"X-Id": f"moved-{number}"})
             time.sleep(0.02)
-        wait_for(lambda: sum(settled(gateway, moved).values()) >= 200, 20, "200 entries end")
+        wait_for(lambda: sum(settled(gateway, moved).values()) >= 200, 20, lambda: f"200 entries end; {settled(gateway, moved)}")
         ended = settled(gateway, moved)
         expect(ended["sent"] == 200, f"{ended}")
         expect(len(by_id(moved.read(), "moved-")) == 200, "entries are missing")
@@ -164,17 +165,18 @@ def check_moved_leader(scene: Scene, cluster: Cluster, upstream: int):
 def check_refusals(scene: Scene, cluster: Cluster, upstream: int):
     wrong = {"host": "127.0.0.1", "port": cluster.ports[1]["LOGIN"]}
     sinks = [Sink("large", "kafka-logger", {"brokers": [{"host": "127.0.0.1", "port": cluster.ports[1]["OPEN"]}], "kafka_topic": "large",
-                                            "batch_max_size": 1, "max_retry_count": 3}, list)]
+                                            "batch_max_size": 250, "max_retry_count": 3}, list)]
     sinks += [Sink(mechanism.lower(), "kafka-logger", {
         "brokers": [{**wrong, "sasl_config": {"mechanism": mechanism, "user": "logs", "password": "wr0ng-secret"}}],
         "kafka_topic": "refused"}, list) for mechanism in ("PLAIN", "SCRAM-SHA-256")]
-    sinks[0].form = {"include_req_body": True, "max_req_body_bytes": 2 << 20}
     gateway = scene.gateway(resources(sinks, upstream))
     with scene.case("a record that is too large is dropped with the broker's reason; a wrong password is refused by its name"):
-        gateway.get("/large/1", {"X-Id": "large"}, "POST", b"x" * 1_500_000)
+        for number in range(250):
+            gateway.get(f"/large/{number}", {"X-Id": "large", "User-Agent": "x" * 6000})
         for sink in sinks[1:]:
             gateway.get(f"/{sink.route}/1", {"X-Id": "refused"})
-        wait_for(lambda: settled(gateway, sinks[0])["dropped_failed"] >= 3, 20, f"three drops; {settled(gateway, sinks[0])}")
+        wait_for(lambda: settled(gateway, sinks[0])["dropped_failed"] >= 252, 20,
+                 lambda: f"252 drops; {settled(gateway, sinks[0])}")
         log = gateway.log()
         expect("too large" in log, "no reason of the large record")
         expect(log.count("login refused") >= 2, "no reason of the refused logins")

@@ -50,15 +50,15 @@ def free_port(kind=socket.SOCK_STREAM) -> int:
         return probe.getsockname()[1]
 
 
-def wait_for(condition, seconds: float, what: str):
-    """The first true value of `condition`; fails after `seconds`."""
+def wait_for(condition, seconds: float, what):
+    """The first true value of `condition`; fails after `seconds` with a text, or with the text that a function makes."""
     end = time.monotonic() + seconds
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > end:
-            raise Failure(f"{what}: not within {seconds:.0f} s")
+            raise Failure(f"{what() if callable(what) else what}: not within {seconds:.0f} s")
         time.sleep(0.05)
 
 

@@ -8,8 +8,8 @@ use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::watch;
 use yumen_plugin::sink::SinkResult;
 use yumen_plugin::{
-    BatchPolicy, SinkAddress, SinkBatch, SinkEncoder, SinkFraming, SinkHandle, SinkHeartbeat, SinkRegistry,
-    SinkReply, SinkRequest, SinkSpec, SinkTls, SinkVerdict,
+    BatchPolicy, SinkAddress, SinkBatch, SinkChunk, SinkEncoder, SinkFraming, SinkHandle, SinkHeartbeat,
+    SinkRegistry, SinkReply, SinkRequest, SinkSpec, SinkTls, SinkVerdict,
 };
 
 use super::{SenderTools, run_sender};
@@ -231,6 +231,20 @@ fn batches_have_their_size() {
     check(&[], policy(1000, 0), &["[1,2,3]"], (3, 0));
     check(&[], policy(2, 0), &["[1,2]", "[3]"], (3, 0));
     check(&[], policy(1, 0), &["[1]", "[2]", "[3]"], (3, 0));
+}
+
+#[test]
+fn batches_that_cut_a_chunk_leave_no_bytes_behind() {
+    runtime().block_on(async {
+        let server = StubServer::start(&[]).await;
+        let sender = start(http(&server.address), policy(2, 0));
+        let chunk =
+            SinkChunk { bytes: bytes::Bytes::from_static(b"1,2,3,4,5"), ends: Box::new([1, 3, 5, 7, 9]) };
+        sender.handle.push_chunk(chunk);
+        // Waiting bytes at the end are checked with the results.
+        assert_eq!(sender.settled().await, (5, 0));
+        assert_eq!(server.bodies(), ["[1,2]", "[3,4]", "[5]"]);
+    });
 }
 
 #[test]
