@@ -88,5 +88,6 @@ install_counterparts() {
     counterpart_maven kafka
     counterpart_jar zipkin io.zipkin:zipkin-server:3.5.1:jar:exec
     counterpart_pip confluent-kafka confluent-kafka==2.16.1
+    counterpart_pip otlp opentelemetry-proto==1.45.2 grpcio==1.85.1
     exec 9>&-
 }

@@ -10,6 +10,7 @@ import importlib
 import os
 import re
 import shutil
+import signal
 import sys
 import time
 from pathlib import Path
@@ -72,6 +73,8 @@ def main() -> int:
         return 0
     if not args.binary.exists():
         sys.exit(f"counterparts: {args.binary} is missing: run `make build`, or name a binary by --binary")
+    # The scenes then end their processes.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     rows = []
     for name in args.only or found:
         print(f"--- {name}: {(found[name].__doc__ or '').splitlines()[0]}", flush=True)

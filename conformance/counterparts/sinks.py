@@ -176,7 +176,7 @@ def check_injection(scene: Scene, gateway: Gateway, sinks: list[Sink]):
                 expect(status == 200 or text is None, f"{name}: status {status}")
                 if status == 200:
                     wanted[key] = (name, f"/{sink.route}{target}?id={key}", text)
-            wait_drained(gateway, 10)
+            wait_drained(gateway, 25)
             with contextlib.suppress(Failure):
                 wait_for(lambda: len(by_id(sink.read(), f"hostile-{sink.route}-")) >= len(wanted), 10, "all entries")
             entries = sink.read()
@@ -240,7 +240,7 @@ def check_resumed(gateway: Gateway, sinks: list[Sink], prefix: str):
 
 def check_restart(scene: Scene, gateway: Gateway, sinks: list[Sink], server: Server, down: float = 1.5):
     with scene.case(f"{server.name} restarts under load: requests do not suffer, entries are sent or counted, and go on"):
-        wait_drained(gateway, 15)
+        wait_drained(gateway, 25)
         before = {sink.route: settled(gateway, sink) for sink in sinks}
         with Load(gateway, [sink.route for sink in sinks], "restart") as load:
             time.sleep(2)
@@ -255,7 +255,7 @@ def check_restart(scene: Scene, gateway: Gateway, sinks: list[Sink], server: Ser
 
 def check_frozen(scene: Scene, gateway: Gateway, sinks: list[Sink], server: Server, seconds: float = 20):
     with scene.case(f"{server.name} stands still for {seconds:.0f} s: memory is bounded, drops are counted, entries go on"):
-        wait_drained(gateway, 15)
+        wait_drained(gateway, 25)
         before = {sink.route: settled(gateway, sink) for sink in sinks}
         resident, most = gateway.resident_mib(), 0
         with Load(gateway, [sink.route for sink in sinks], "frozen", rate=60 * len(sinks)) as load:
