@@ -19,7 +19,12 @@ def run(scene: Scene):
     base = f"http://127.0.0.1:{port}/api/v2"
 
     def spans() -> list[dict]:
-        traces = json.loads(fetch(f"{base}/traces?serviceName=shop&spanName=apisix.request&limit=100000&lookback=3600000", seconds=30))
+        text = fetch(f"{base}/traces?serviceName=shop&spanName=apisix.request&limit=100000&lookback=3600000", seconds=30)
+        try:
+            traces = json.loads(text)
+        except ValueError:
+            (scene.folder / "traces.json").write_bytes(text)
+            raise
         return [span for trace in traces for span in trace if span["name"] == "apisix.request"]
 
     def entries() -> list[dict]:
