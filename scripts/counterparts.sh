@@ -86,6 +86,7 @@ install_counterparts() {
     counterpart_go victorialogs github.com/VictoriaMetrics/VictoriaLogs/app/victoria-logs
     counterpart_go collector .
     counterpart_maven kafka
+    counterpart_maven opensearch
     counterpart_jar zipkin io.zipkin:zipkin-server:3.5.1:jar:exec
     counterpart_pip confluent-kafka confluent-kafka==2.16.1
     counterpart_pip otlp opentelemetry-proto==1.45.2 grpcio==1.85.1

@@ -25,7 +25,7 @@ from scene import Missing, Scene  # noqa: E402 (needs the path)
 NOT_SERVED = {
     "Splunk": "not in a registry, and the splunkhec receiver of the collector is not served by the Go module proxy",
     "SkyWalking OAP": "not in Maven Central, and the skywalking receiver of the collector is not served by the Go module proxy",
-    "Grafana Loki, Elasticsearch": "their licences are not to be used here; VictoriaLogs speaks both protocols",
+    "Grafana Loki, Elasticsearch": "their licences are not to be used here; VictoriaLogs and OpenSearch have their protocols",
     "RocketMQ, Loggly, Alibaba SLS, Tencent CLS, Google Cloud Logging": "services, or not worth a JVM",
 }
 
