@@ -165,7 +165,7 @@ def check_moved_leader(scene: Scene, cluster: Cluster, upstream: int):
 def check_refusals(scene: Scene, cluster: Cluster, upstream: int):
     wrong = {"host": "127.0.0.1", "port": cluster.ports[1]["LOGIN"]}
     sinks = [Sink("large", "kafka-logger", {"brokers": [{"host": "127.0.0.1", "port": cluster.ports[1]["OPEN"]}], "kafka_topic": "large",
-                                            "batch_max_size": 250, "max_retry_count": 3}, list)]
+                                            "batch_max_size": 250, "inactive_timeout": 30, "max_retry_count": 3}, list)]
     sinks += [Sink(mechanism.lower(), "kafka-logger", {
         "brokers": [{**wrong, "sasl_config": {"mechanism": mechanism, "user": "logs", "password": "wr0ng-secret"}}],
         "kafka_topic": "refused"}, list) for mechanism in ("PLAIN", "SCRAM-SHA-256")]
