@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the tools of tests, benchmarks, conformance and the lab. Fast and silent if nothing is missing.
 # Usage: scripts/deps.sh [build|test|bench|fuzz|conformance|kubernetes|helm|lab|lab-caddy|lab-traefik|lab-apinto|lab-ingress-nginx|
-#     profile|packages|packages-test|release|sbom|site|dashboard|dashboard-types]...
+#     profile|packages|packages-test|release|sbom|site|dashboard|dashboard-types|counterparts]...
 # (default: test). The gateways in Go and Kubernetes are groups of their own, because each takes minutes to build.
 # The tools of the build are always included.
 set -euo pipefail
@@ -10,7 +10,7 @@ groups=(build "${@:-test}")
 
 wanted() { [[ " ${groups[*]} " == *" $1 "* ]]; }
 
-# One line per tool: the group, the program that shows its presence (or python3:module, or alternatives with
+# One line per tool: the group, the program that shows its presence (or python3:module, or file:pattern, or alternatives with
 # `|`), and the package with it.
 debian_needs() {
     cat <<'LIST'
@@ -61,6 +61,14 @@ lab   haproxy     haproxy
 lab   chromium-headless-shell|chromium|google-chrome chromium-headless-shell
 lab   perf        linux-perf
 profile llvm-profdata-22 llvm-22
+counterparts openssl openssl
+counterparts python3 python3
+counterparts java    default-jre-headless
+counterparts mvn     maven
+counterparts python3:pip python3-pip
+counterparts rsyslogd rsyslog
+counterparts file:/usr/lib/*/rsyslog/lmnsd_gtls.so rsyslog-gnutls
+counterparts clickhouse-server clickhouse-server
 packages envsubst gettext-base
 packages xz       xz-utils
 packages-test mmdebstrap mmdebstrap
@@ -161,7 +169,9 @@ install_debian() {
     local group program package missing=() as_root=()
     while read -r group program package; do
         wanted "$group" || continue
-        if [[ $program == python3:* ]]; then
+        if [[ $program == file:* ]]; then
+            compgen -G "${program#file:}" >/dev/null && continue
+        elif [[ $program == python3:* ]]; then
             python3 -c "import ${program#*:}" 2>/dev/null && continue
         else
             any_command "$program" && continue
@@ -469,6 +479,9 @@ build_kubernetes() {
     done
 }
 
+# shellcheck source=scripts/counterparts.sh
+source "$root/scripts/counterparts.sh"
+
 install_debian
 install_go
 install_kubernetes
@@ -485,3 +498,4 @@ install_nfpm
 install_release
 install_sbom
 install_site
+install_counterparts

@@ -14,6 +14,9 @@ use crate::connector::{SendFault, SinkConnector, SinkStream};
 use scram::ScramLogin;
 use wire::{BrokerAddress, KafkaApi, TopicLayout};
 
+/// First pause before a record is sent again while the cluster changes; each further one is twice as long.
+const CHANGE_PAUSE: Duration = Duration::from_millis(100);
+
 /// A topic of a cluster.
 pub(crate) struct KafkaSink {
     settings: KafkaSettings,
@@ -34,17 +37,29 @@ impl KafkaSink {
 
     /// Sends the body as one record and waits for its acknowledgement.
     pub(crate) async fn send(&mut self, request: &SinkRequest) -> Result<(), SendFault> {
-        let result = self.produce(&request.body.concat()).await;
-        if result.is_err() {
-            // Leaders move, and a broken connection must not be used again.
-            self.layout = None;
-            self.connections.clear();
-        }
+        let value = request.body.concat();
+        let limit = Instant::now() + Duration::from_millis(self.settings.timeout_ms);
+        let mut pause = CHANGE_PAUSE;
+        let result = loop {
+            let result = self.produce(&value).await;
+            if result.is_err() {
+                // Leaders move, and a broken connection must not be used again.
+                self.layout = None;
+                self.connections.clear();
+            }
+            // A topic that was just created has no leader yet, and a broker that ends hands its partitions over. By
+            // default a batch is not repeated, so that each such change would cost one.
+            if !matches!(result, Err(ProduceFault::Changing(_))) || Instant::now() + pause >= limit {
+                break result;
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+        };
         let KafkaSettings { topic, brokers, .. } = &self.settings;
         let list =
             || brokers.iter().map(|(host, port)| format!("{host}:{port}")).collect::<Vec<_>>().join(",");
         result.map_err(|why| match why {
-            ProduceFault::Retry(why) => {
+            ProduceFault::Retry(why) | ProduceFault::Changing(why) => {
                 SendFault::Failed(format!("failed to send data to Kafka topic: {why}, brokers: {}", list()))
             }
             ProduceFault::Refused(why) => {
@@ -67,7 +82,7 @@ impl KafkaSink {
             0 => Ok(()),
             // These fail again, whatever is done: the record is too large or invalid.
             code @ (2 | 10 | 18 | 87) => Err(ProduceFault::Refused(error_text(code))),
-            code => Err(ProduceFault::Retry(error_text(code))),
+            code => Err(ProduceFault::of(code)),
         }
     }
 
@@ -77,7 +92,7 @@ impl KafkaSink {
         if self.layout.as_ref().is_none_or(|(_, since)| since.elapsed() >= max_age) {
             self.layout = Some((self.find_layout().await?, Instant::now()));
         }
-        let unknown = || ProduceFault::Retry("the topic has no partition with a leader".to_owned());
+        let unknown = || ProduceFault::Changing("the topic has no partition with a leader".to_owned());
         let (layout, _) = self.layout.as_ref().ok_or_else(unknown)?;
         // With a key the partition must not depend on the health of others.
         let partition = match &self.settings.key {
@@ -107,8 +122,7 @@ impl KafkaSink {
                     let layout = wire::read_metadata(&reply).ok_or_else(malformed)?;
                     return match layout.error {
                         0 => Ok(layout),
-                        // The cluster creates the topic, or elects a leader; the next try finds it.
-                        code => Err(ProduceFault::Retry(error_text(code))),
+                        code => Err(ProduceFault::of(code)),
                     };
                 }
                 Err(fault) => last = fault,
@@ -152,8 +166,19 @@ struct LeadingBroker {
 
 /// The reason why a record was not taken.
 enum ProduceFault {
+    /// The cluster elects a leader, creates the topic, or lost the broker: it may take the record in moments.
+    Changing(String),
     Retry(String),
     Refused(String),
+}
+
+impl ProduceFault {
+    fn of(code: i16) -> ProduceFault {
+        match code {
+            3 | 5 | 6 => ProduceFault::Changing(error_text(code)),
+            code => ProduceFault::Retry(error_text(code)),
+        }
+    }
 }
 
 fn malformed() -> ProduceFault {
@@ -196,7 +221,7 @@ impl KafkaConnection {
     ) -> Result<KafkaConnection, ProduceFault> {
         let limit = Duration::from_millis(settings.timeout_ms);
         let stream = connector.connect(&broker.host, broker.port, settings.tls.as_ref(), limit).await;
-        let failed = |(SendFault::Failed(why) | SendFault::Refused(why))| ProduceFault::Retry(why);
+        let failed = |(SendFault::Failed(why) | SendFault::Refused(why))| ProduceFault::Changing(why);
         let mut connection = KafkaConnection { stream: stream.map_err(failed)?, correlation: 0 };
         connection.log_in(settings, limit).await?;
         Ok(connection)
@@ -224,7 +249,7 @@ impl KafkaConnection {
             Ok(response)
         };
         let response = match tokio::time::timeout(limit, exchange).await {
-            Ok(response) => response.map_err(|error| ProduceFault::Retry(error.to_string()))?,
+            Ok(response) => response.map_err(|error| ProduceFault::Changing(error.to_string()))?,
             Err(_) => return Err(ProduceFault::Retry("timeout".to_owned())),
         };
         match wire::response_parts(&response) {

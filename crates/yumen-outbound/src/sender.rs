@@ -128,8 +128,8 @@ impl SinkSender {
                 break;
             }
             self.clock.taken(count as u64, now_ms);
-            let batch = self.take_batch(count);
-            self.send(batch).await;
+            let (batch, bytes) = self.take_batch(count);
+            self.send(batch, bytes).await;
         }
         !is_ending
     }
@@ -187,25 +187,27 @@ impl SinkSender {
         self.waiting.iter().map(SinkChunk::len).sum()
     }
 
-    fn take_batch(&mut self, count: usize) -> Vec<SinkChunk> {
-        let (mut left, mut batch) = (count, Vec::new());
+    /// A batch, and the bytes that leave the queue with it: those of separators that a cut removes too.
+    fn take_batch(&mut self, count: usize) -> (Vec<SinkChunk>, u64) {
+        let (mut left, mut batch, mut bytes) = (count, Vec::new(), 0);
         while left > 0 {
             let Some(chunk) = self.waiting.front_mut() else { break };
+            let before = chunk.bytes.len();
             let taken = chunk.split_to(left, self.separator);
             left -= taken.len();
+            bytes += before - chunk.bytes.len();
             if chunk.is_empty() {
                 self.waiting.pop_front();
             }
             batch.push(taken);
         }
-        batch
+        (batch, bytes as u64)
     }
 
     /// Sends one batch with its repetitions, and counts the end of its entries.
-    async fn send(&mut self, mut batch: Vec<SinkChunk>) {
+    async fn send(&mut self, mut batch: Vec<SinkChunk>, mut bytes: u64) {
         let queue = self.receiver.queue.clone();
         let policy = &queue.spec.policy;
-        let mut bytes: u64 = batch.iter().map(|chunk| chunk.bytes.len() as u64).sum();
         let mut settle = |entries: usize, result: SinkResult| {
             // The bytes leave with the first entries that end.
             queue.settle(entries as u64, std::mem::take(&mut bytes), result);
@@ -329,9 +331,12 @@ impl SinkSender {
             SinkVerdict::Retry(reason) => {
                 Err(BatchFailure { retry_after: retry_after(&reply), ..BatchFailure::retry(reason) })
             }
-            SinkVerdict::Partial { retry, dropped, reason } => {
+            SinkVerdict::Partial { mut retry, dropped, reason } => {
                 let retry_after = retry_after(&reply);
-                Err(BatchFailure { reason, retry_after, refused: dropped, retry: Some(retry) })
+                // A server may list more results than there were entries.
+                retry.retain(|index| *index < request.entries);
+                let refused = dropped.min(request.entries.saturating_sub(retry.len()));
+                Err(BatchFailure { reason, retry_after, refused, retry: Some(retry) })
             }
         }
     }

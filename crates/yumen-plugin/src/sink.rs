@@ -371,6 +371,25 @@ pub struct SinkReply {
     pub body: Vec<u8>,
 }
 
+/// Bytes of a response body in the text of a failure.
+const EXCERPT_BYTES_MAX: usize = 512;
+
+impl SinkReply {
+    /// The begin of the body for a line of the node log. Servers quote entries, whose bytes clients choose, so control
+    /// characters are escaped.
+    pub fn excerpt(&self) -> String {
+        let text = String::from_utf8_lossy(&self.body[..self.body.len().min(EXCERPT_BYTES_MAX)]);
+        let mut out = String::with_capacity(text.len());
+        for c in text.trim().chars() {
+            match c.is_control() {
+                true => out.extend(c.escape_default()),
+                false => out.push(c),
+            }
+        }
+        out
+    }
+}
+
 /// The meaning of a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SinkVerdict {
@@ -401,7 +420,13 @@ pub trait SinkEncoder: Send + Sync + 'static {
     fn verdict(&self, reply: &SinkReply) -> SinkVerdict {
         match reply.status {
             ..400 => SinkVerdict::Sent,
-            status => SinkVerdict::Retry(format!("server returned status code[{status}]")),
+            status if reply.body.is_empty() => {
+                SinkVerdict::Retry(format!("server returned status code[{status}]"))
+            }
+            status => SinkVerdict::Retry(format!(
+                "server returned status code[{status}], body: {}",
+                reply.excerpt()
+            )),
         }
     }
 

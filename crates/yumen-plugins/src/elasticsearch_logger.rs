@@ -212,7 +212,7 @@ impl SinkEncoder for BulkEncoder {
 
     fn verdict(&self, reply: &SinkReply) -> SinkVerdict {
         if reply.status != 200 {
-            let body = String::from_utf8_lossy(&reply.body[..reply.body.len().min(512)]);
+            let body = reply.excerpt();
             let status = reply.status;
             let reason = format!("elasticsearch server returned status: {status}, body: {body}");
             return SinkVerdict::Retry(reason);

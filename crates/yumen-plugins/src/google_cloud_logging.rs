@@ -288,7 +288,7 @@ impl SinkEncoder for GoogleEncoder {
         match reply.status {
             200 => SinkVerdict::Sent,
             status => {
-                let body = String::from_utf8_lossy(&reply.body[..reply.body.len().min(512)]);
+                let body = reply.excerpt();
                 SinkVerdict::Retry(format!("google returned status: {status}, body: {body}"))
             }
         }

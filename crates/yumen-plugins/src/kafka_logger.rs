@@ -36,7 +36,7 @@ pub(crate) struct KafkaLoggerSettings {
     #[serde(default = "required_acks")]
     #[schemars(extend("enum" = [1, -1]))]
     required_acks: i64,
-    /// Seconds until a request fails.
+    /// Seconds until a request fails, and until a record does for which the cluster has no leader.
     #[serde(default = "timeout")]
     #[schemars(range(min = 1))]
     timeout: u64,

@@ -214,7 +214,7 @@ impl SinkEncoder for LokiEncoder {
         match reply.status {
             ..300 => SinkVerdict::Sent,
             status => {
-                let body = String::from_utf8_lossy(&reply.body[..reply.body.len().min(512)]);
+                let body = reply.excerpt();
                 SinkVerdict::Retry(format!("loki server returned status: {status}, body: {body}"))
             }
         }

@@ -165,7 +165,7 @@ impl SinkEncoder for SplunkEncoder {
         if reply.status == 200 {
             return SinkVerdict::Sent;
         }
-        let body = String::from_utf8_lossy(&reply.body[..reply.body.len().min(512)]);
+        let body = reply.excerpt();
         SinkVerdict::Retry(format!("failed to send splunk, status {}, body: {body}", reply.status))
     }
 }

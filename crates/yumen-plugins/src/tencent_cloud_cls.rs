@@ -280,7 +280,7 @@ impl SinkEncoder for ClsEncoder {
         match reply.status {
             200 => SinkVerdict::Sent,
             status => {
-                let body = String::from_utf8_lossy(&reply.body[..reply.body.len().min(512)]);
+                let body = reply.excerpt();
                 SinkVerdict::Retry(format!("got wrong status: {status}, body: {body}"))
             }
         }

@@ -168,16 +168,24 @@ async fn a_key_keeps_its_partition() {
 }
 
 #[tokio::test]
-async fn a_leader_that_moved_is_found_again() {
-    let broker = broker(BrokerState { errors: vec![6], ..BrokerState::default() }).await;
-    let mut sink = sink(&broker, |_| {});
-    let Err(SendFault::Failed(why)) = sink.send(&record("[1]")).await else { panic!("refused for now") };
-    assert!(
-        why.contains("failed to send data to Kafka topic: the broker does not lead the partition"),
-        "{why}"
-    );
-    assert_eq!(sink.send(&record("[1]")).await, Ok(()));
-    assert_eq!(broker.lock().unwrap().metadata_requests, 2);
+async fn a_leader_that_moved_is_found_again_within_the_timeout() {
+    async fn check(errors: Vec<i16>, timeout_ms: u64, expected: Result<usize, &str>) {
+        let broker = broker(BrokerState { errors, ..BrokerState::default() }).await;
+        let result = sink(&broker, |settings| settings.timeout_ms = timeout_ms).send(&record("[1]")).await;
+        let state = broker.lock().unwrap();
+        match (result, expected) {
+            (Ok(()), Ok(lookups)) => assert_eq!((state.metadata_requests, state.taken.len()), (lookups, 1)),
+            (Err(SendFault::Failed(why)), Err(text)) => assert!(why.contains(text), "{why}"),
+            (result, _) => panic!("{result:?} instead of {expected:?}"),
+        }
+    }
+    check(vec![], 20_000, Ok(1)).await;
+    check(vec![6], 20_000, Ok(2)).await;
+    check(vec![3, 5], 20_000, Ok(3)).await;
+    let why = "failed to send data to Kafka topic: the broker does not lead the partition";
+    check(vec![6; 9], 250, Err(why)).await;
+    // Errors that a pause does not cure end the batch at once.
+    check(vec![19], 20_000, Err("too few replicas are in sync")).await;
 }
 
 #[tokio::test]
@@ -233,7 +241,7 @@ async fn a_server_that_is_no_broker_is_a_failure() {
                 let _ = stream.write_all(reply).await;
             }
         });
-        let result = sink(&state, |_| {}).send(&record("[1]")).await;
+        let result = sink(&state, |settings| settings.timeout_ms = 300).send(&record("[1]")).await;
         assert!(matches!(result, Err(SendFault::Failed(_))), "{reply:?}: {result:?}");
     }
 }

@@ -8,8 +8,8 @@ use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::watch;
 use yumen_plugin::sink::SinkResult;
 use yumen_plugin::{
-    BatchPolicy, SinkAddress, SinkBatch, SinkEncoder, SinkFraming, SinkHandle, SinkHeartbeat, SinkRegistry,
-    SinkRequest, SinkSpec, SinkTls,
+    BatchPolicy, SinkAddress, SinkBatch, SinkChunk, SinkEncoder, SinkFraming, SinkHandle, SinkHeartbeat,
+    SinkRegistry, SinkReply, SinkRequest, SinkSpec, SinkTls, SinkVerdict,
 };
 
 use super::{SenderTools, run_sender};
@@ -30,6 +30,23 @@ impl SinkEncoder for ListEncoder {
             body: batch.framed(self.framing()),
             entries: batch.entries,
         }]
+    }
+}
+
+/// Finds more results in each response than there were entries.
+struct LavishEncoder;
+
+impl SinkEncoder for LavishEncoder {
+    fn framing(&self) -> SinkFraming {
+        SinkFraming::JSON_LIST
+    }
+
+    fn requests(&self, batch: &SinkBatch<'_>) -> Vec<SinkRequest> {
+        ListEncoder.requests(batch)
+    }
+
+    fn verdict(&self, _: &SinkReply) -> SinkVerdict {
+        SinkVerdict::Partial { retry: vec![0, 7], dropped: 9, reason: "refused".to_owned() }
     }
 }
 
@@ -214,6 +231,20 @@ fn batches_have_their_size() {
     check(&[], policy(1000, 0), &["[1,2,3]"], (3, 0));
     check(&[], policy(2, 0), &["[1,2]", "[3]"], (3, 0));
     check(&[], policy(1, 0), &["[1]", "[2]", "[3]"], (3, 0));
+}
+
+#[test]
+fn batches_that_cut_a_chunk_leave_no_bytes_behind() {
+    runtime().block_on(async {
+        let server = StubServer::start(&[]).await;
+        let sender = start(http(&server.address), policy(2, 0));
+        let chunk =
+            SinkChunk { bytes: bytes::Bytes::from_static(b"1,2,3,4,5"), ends: Box::new([1, 3, 5, 7, 9]) };
+        sender.handle.push_chunk(chunk);
+        // Waiting bytes at the end are checked with the results.
+        assert_eq!(sender.settled().await, (5, 0));
+        assert_eq!(server.bodies(), ["[1,2]", "[3,4]", "[5]"]);
+    });
 }
 
 #[test]
@@ -403,6 +434,19 @@ fn a_certificate_for_another_name_is_refused_if_it_is_verified() {
         assert_eq!(outcome(trusted("other.test")).await, (1, 0));
         assert_eq!(outcome(trusted("sink.test")).await, (0, 1));
         assert_eq!(outcome(SinkTls::default()).await, (1, 0), "verification is off");
+    });
+}
+
+#[test]
+fn a_server_that_lists_too_many_results_ends_each_entry_once() {
+    runtime().block_on(async {
+        let server = StubServer::start(&[]).await;
+        let sender = start_with(Arc::new(LavishEncoder), http(&server.address), policy(2, 1));
+        for entry in ["1", "2"] {
+            assert!(sender.handle.push(entry.into()));
+        }
+        assert_eq!(sender.settled().await, (0, 2));
+        assert_eq!(server.bodies(), ["[1,2]", "[1]"]);
     });
 }
 

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use yumen_base::Now;
 
 use super::{
-    BatchPolicy, SinkAddress, SinkBatch, SinkChunk, SinkEncoder, SinkFraming, SinkRegistry, SinkRequest,
-    SinkResult, SinkSpec,
+    BatchPolicy, SinkAddress, SinkBatch, SinkChunk, SinkEncoder, SinkFraming, SinkRegistry, SinkReply,
+    SinkRequest, SinkResult, SinkSpec, SinkVerdict,
 };
 
 struct ListEncoder;
@@ -129,4 +129,25 @@ fn batches_are_framed_without_copies() {
     check(list, &[chunk(&["1", "2"]), chunk(&["3"])], "[1,2,3]");
     check(list, &[chunk(&["1"])], "[1]");
     check(SinkFraming::PLAIN, &[chunk(&["1"])], "1");
+}
+
+#[test]
+fn a_refusal_has_the_text_of_the_server_in_one_line() {
+    fn check(status: u16, body: &[u8], expected: &str) {
+        let reply = SinkReply { status, body: body.to_vec(), ..SinkReply::default() };
+        assert_eq!(ListEncoder.verdict(&reply), SinkVerdict::Retry(expected.to_owned()));
+    }
+    check(500, b"", "server returned status code[500]");
+    check(
+        404,
+        b"Table default.one doesn't exist.\n",
+        "server returned status code[404], body: Table default.one doesn't exist.",
+    );
+    check(
+        400,
+        b"Cannot parse: a\r\n2026-11-27 ERROR forged\x1b[31m\xff",
+        "server returned status code[400], body: Cannot parse: a\\r\\n2026-11-27 ERROR forged\\u{1b}[31m\u{fffd}",
+    );
+    let long = SinkReply { status: 400, body: vec![b'x'; 9000], ..SinkReply::default() };
+    assert_eq!(long.excerpt().len(), 512);
 }

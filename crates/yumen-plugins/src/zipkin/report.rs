@@ -113,7 +113,8 @@ impl ZipkinTrace {
             object.text("kind", "SERVER");
         }
         object.number("timestamp", span.times.start_us);
-        object.number("duration", span.times.duration_us());
+        // Zipkin has no duration for 0: shorter ones are one microsecond (Zipkin API v2, `Span.duration`).
+        object.number("duration", span.times.duration_us().max(1));
         let connection = ex.client.connection;
         let mut endpoint = ObjectWriter::begin(object.member("localEndpoint"));
         endpoint.text("serviceName", &local.service_name);

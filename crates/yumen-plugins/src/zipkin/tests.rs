@@ -111,6 +111,17 @@ fn spans_have_the_form_of_apisix() {
 }
 
 #[test]
+fn a_span_lasts_at_least_a_microsecond() {
+    for (duration_us, expected) in [(0, 1), (1, 1), (2, 2)] {
+        let mut bench = PluginBench::new();
+        bench.outcome = ExchangeOutcome { duration_us, ..Default::default() };
+        let (_, spans) = run(&bench, json!({}), "");
+        assert_eq!(spans[0]["duration"], expected, "{duration_us}");
+        assert!(spans.iter().all(|span| span["duration"].as_u64() >= Some(1)), "{spans:?}");
+    }
+}
+
+#[test]
 fn version_1_has_a_span_per_phase() {
     let (_, spans) = run(&PluginBench::new(), json!({"span_version": 1}), "");
     let names: Vec<&Value> = spans.iter().map(|span| &span["name"]).collect();
