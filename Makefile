@@ -18,7 +18,7 @@ DIST_FLAGS := $(RUSTFLAGS) -Cprofile-use=$(CURDIR)/$(PROFILE) --cfg=profile_$(fi
 # Where `make profile` keeps the build with counters, and what it counted.
 COUNTING := target/profile
 
-.PHONY: help run build dist profile test ci lint fmt unit docs instructions fuzz fuzz-short fuzz-api fuzz-api-short conformance conformance-short conformance-kubernetes conformance-kubernetes-short test-kubernetes bench bench-admin bench-kubernetes bench-load lab lab-build lab-kubernetes clean test-helm packages image release test-packages site test-dashboard dashboard-types
+.PHONY: help run build dist profile test ci lint fmt unit docs instructions fuzz fuzz-short fuzz-api fuzz-api-short conformance conformance-short conformance-kubernetes conformance-kubernetes-short test-kubernetes bench bench-admin bench-kubernetes bench-load lab lab-build lab-kubernetes clean test-helm packages image release test-packages site test-dashboard dashboard-types counterparts
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -127,6 +127,10 @@ dashboard-types: ## the types of the dashboard, and its libraries against their 
 test-dashboard: build dashboard-types ## journeys through the dashboard in Chromium (ARGS="--only keyboard --screenshots target/screenshots")
 	@scripts/deps.sh dashboard
 	@node conformance/dashboard/run.mjs --binary $(YUMEN) $(ARGS)
+
+counterparts: build ## plugins against real servers of logs, traces, identity and secrets (ARGS="--only rsyslog")
+	@scripts/deps.sh counterparts
+	@conformance/counterparts/run.py --binary $(YUMEN) $(ARGS)
 
 conformance-kubernetes-short: build
 	@scripts/deps.sh kubernetes

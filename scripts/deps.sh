@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the tools of tests, benchmarks, conformance and the lab. Fast and silent if nothing is missing.
 # Usage: scripts/deps.sh [build|test|bench|fuzz|conformance|kubernetes|helm|lab|lab-caddy|lab-traefik|lab-apinto|lab-ingress-nginx|
-#     profile|packages|packages-test|release|sbom|site|dashboard|dashboard-types]...
+#     profile|packages|packages-test|release|sbom|site|dashboard|dashboard-types|counterparts]...
 # (default: test). The gateways in Go and Kubernetes are groups of their own, because each takes minutes to build.
 # The tools of the build are always included.
 set -euo pipefail
@@ -61,6 +61,12 @@ lab   haproxy     haproxy
 lab   chromium-headless-shell|chromium|google-chrome chromium-headless-shell
 lab   perf        linux-perf
 profile llvm-profdata-22 llvm-22
+counterparts openssl openssl
+counterparts python3 python3
+counterparts java    default-jre-headless
+counterparts mvn     maven
+counterparts rsyslogd rsyslog
+counterparts clickhouse-server clickhouse-server
 packages envsubst gettext-base
 packages xz       xz-utils
 packages-test mmdebstrap mmdebstrap
@@ -467,6 +473,9 @@ build_kubernetes() {
     done
 }
 
+# shellcheck source=scripts/counterparts.sh
+source "$root/scripts/counterparts.sh"
+
 install_debian
 install_go
 install_kubernetes
@@ -483,3 +492,4 @@ install_nfpm
 install_release
 install_sbom
 install_site
+install_counterparts
