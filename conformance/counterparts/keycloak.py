@@ -58,10 +58,10 @@ class Keycloak:
         self.url = f"http://127.0.0.1:{self.port}/realms/{REALM}"
         args = [program, "start-dev", "--http-host=127.0.0.1", f"--http-port={self.port}"]
         begin = time.monotonic()
-        self.server = scene.server("keycloak", args, port=self.port, seconds=240, env={
+        self.server = scene.server("keycloak", args, port=self.port, seconds=300, env={
             "KC_DB": "dev-mem", "KC_BOOTSTRAP_ADMIN_USERNAME": "admin", "KC_BOOTSTRAP_ADMIN_PASSWORD": "admin",
-            "JAVA_OPTS_KC_HEAP": "-Xms64m -Xmx512m"})
-        wait_for(lambda: self.is_up("master"), 120, "the start of Keycloak")
+            "JAVA_OPTS_KC_HEAP": "-Xms64m -Xmx512m", "JAVA_OPTS_APPEND": "-XX:TieredStopAtLevel=1"})
+        wait_for(lambda: self.is_up("master"), 240, "the start of Keycloak")
         scene.note(f"Keycloak started in {time.monotonic() - begin:.0f} s")
         form = {"client_id": "admin-cli", "grant_type": "password", "username": "admin", "password": "admin"}
         token = self.ask("realms/master/protocol/openid-connect/token", urllib.parse.urlencode(form).encode(), {})["access_token"]
@@ -72,7 +72,7 @@ class Keycloak:
     def ask(self, path: str, body: bytes, fields: dict) -> dict:
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}/{path}", data=body, headers=fields)
         try:
-            return json.loads(urllib.request.urlopen(request, timeout=60).read() or b"{}")
+            return json.loads(urllib.request.urlopen(request, timeout=240).read() or b"{}")
         except urllib.error.HTTPError as error:
             raise RuntimeError(f"{path}: {error.code} {error.read()[:400]}") from error
 

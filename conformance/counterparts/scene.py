@@ -97,28 +97,28 @@ class Server:
     def died(self) -> bool:
         return self.process.poll() is not None
 
-    def signal(self, number):
+    def send_signal(self, number):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
 
     def freeze(self):
         self.frozen = True
-        self.signal(signal.SIGSTOP)
+        self.send_signal(signal.SIGSTOP)
 
     def thaw(self):
         self.frozen = False
-        self.signal(signal.SIGCONT)
+        self.send_signal(signal.SIGCONT)
 
     def stop(self, number=signal.SIGTERM):
         if self.process is None or self.died():
             return
         if self.frozen:
             self.thaw()
-        self.signal(number)
+        self.send_signal(number)
         try:
             self.process.wait(10)
         except subprocess.TimeoutExpired:
-            self.signal(signal.SIGKILL)
+            self.send_signal(signal.SIGKILL)
             self.process.wait(5)
 
 

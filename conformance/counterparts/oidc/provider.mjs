@@ -68,6 +68,7 @@ function makeProvider() {
     issueRefreshToken: (_ctx, client) => client.grantTypeAllowed("refresh_token"),
     loadExistingGrant: grantOf,
     pkce: { required: () => false },
+    rotateRefreshToken: (ctx) => ctx.oidc.client.clientId === "rotated",
     ttl: { AccessToken: () => state.accessSeconds, ClientCredentials: 600, IdToken: 3600, Grant: 3600, Interaction: 600, RefreshToken: 3600, Session: 3600 },
     features: {
       clientCredentials: { enabled: true },
