@@ -282,8 +282,8 @@ impl OpenidConnect {
             let Some(name) = std::str::from_utf8(name).ok().filter(|name| name.starts_with(&prefix)) else {
                 continue;
             };
-            // Those that do not open are the oldest. Logins of scripts give way to those of pages: the scripts of an open
-            // page must not end the login of its user.
+            // Those that do not open are the oldest. Logins of scripts give way to those of pages: the scripts of an
+            // open page must not end the login of its user.
             let opened = open_state(sessions, name, value);
             let (is_of_page, created_s) =
                 opened.map_or((false, 0), |state| (state.is_of_page, state.created_s));
