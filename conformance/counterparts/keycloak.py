@@ -235,6 +235,7 @@ def away(scene: Scene, keycloak: Keycloak, gateway):
         load.expect_only(200, 503)
         expect(load.statuses[503] > 0, f"nothing was refused: {load.statuses}")
     with scene.case("a Keycloak that ended fails closed, and verified keys go on"):
+        expect(gateway.get("/introspected/a", bearer(token))[0] == 200, "the token is refused")
         keycloak.server.stop()
         expect(gateway.get("/static/a", bearer(token))[0] == 503, "authorized without Keycloak")
         expect(gateway.get("/lazy/reports/1", bearer(token))[0] == 503, "authorized without Keycloak")
