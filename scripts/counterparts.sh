@@ -92,3 +92,62 @@ install_counterparts() {
     counterpart_pip otlp opentelemetry-proto==1.45.2 grpcio==1.85.1
     exec 9>&-
 }
+
+# The packages of a package.json with its lock, in a folder: NAME.
+counterpart_npm() {
+    local name=$1 folder=$counterpart_programs/$1
+    counterpart_missing "$name" "$folder"/package*.json || return 0
+    command -v npm >/dev/null || { echo "no npm here: $name is not installed" >&2; return 0; }
+    rm -rf "${counterparts:?}/$name" && mkdir -p "$counterparts/$name"
+    cp "$folder"/package*.json "$counterparts/$name/"
+    if (cd "$counterparts/$name" && nice -n 19 npm ci --silent --ignore-scripts --no-audit --no-fund --fetch-retries 1 --fetch-timeout 20000 \
+        </dev/null 9>&- >&2); then
+        counterpart_done "$name" "$folder"/package*.json
+    else
+        echo "$name is not installed: is the npm registry out of reach?" >&2
+    fi
+}
+
+# The packages of a requirements.txt, in a virtual environment: NAME.
+counterpart_python() {
+    local name=$1 pins=$counterpart_programs/$1/requirements.txt
+    counterpart_missing "$name" "$pins" || return 0
+    python3 -m venv --clear "$counterparts/$name"
+    if nice -n 19 "$counterparts/$name/bin/pip" install -q --disable-pip-version-check --retries 1 --timeout 20 -r "$pins" </dev/null 9>&- >&2; then
+        counterpart_done "$name" "$pins"
+    else
+        echo "$name is not installed: is PyPI out of reach?" >&2
+    fi
+}
+
+# The distribution of Keycloak, as its pom.xml names it.
+counterpart_keycloak() {
+    local folder=$counterpart_programs/keycloak zip=$counterparts/keycloak.zip
+    counterpart_missing keycloak "$folder/pom.xml" || return 0
+    command -v mvn >/dev/null || { echo "no Maven here: keycloak is not installed" >&2; return 0; }
+    rm -rf "${counterparts:?}/keycloak"
+    if nice -n 19 mvn -q -B -f "$folder/pom.xml" dependency:copy-dependencies -DoutputDirectory="$zip" </dev/null 9>&- >&2; then
+        python3 -m zipfile -e "$zip"/keycloak-*.zip "$zip"
+        mv "$zip"/keycloak-*/ "$counterparts/keycloak"
+        chmod +x "$counterparts"/keycloak/bin/*.sh
+        counterpart_done keycloak "$folder/pom.xml"
+    else
+        echo "keycloak is not installed: is Maven Central out of reach?" >&2
+    fi
+    rm -rf "$zip"
+}
+
+# Servers of logins, authorization and secrets. The journeys share the browser driver of the dashboard.
+install_counterparts_identity() {
+    wanted counterparts || return 0
+    "$root/scripts/deps.sh" dashboard
+    mkdir -p "$counterparts"
+    exec 9>"$counterparts/lock"
+    flock 9
+    counterpart_npm oidc-provider
+    counterpart_python moto
+    counterpart_keycloak
+    counterpart_go opa github.com/open-policy-agent/opa
+    counterpart_go vault .
+    exec 9>&-
+}

@@ -62,6 +62,8 @@ lab   chromium-headless-shell|chromium|google-chrome chromium-headless-shell
 lab   perf        linux-perf
 profile llvm-profdata-22 llvm-22
 counterparts openssl openssl
+counterparts slapd   slapd
+counterparts npm     npm
 counterparts python3 python3
 counterparts java    default-jre-headless
 counterparts mvn     maven
@@ -499,3 +501,4 @@ install_release
 install_sbom
 install_site
 install_counterparts
+install_counterparts_identity

@@ -1,7 +1,7 @@
 //! Directories: binds and searches over LDAP for plugins that authenticate users.
 //!
-//! Queries of all workers are bounded. Idle connections are kept per target; every query begins with a bind, which ends
-//! the identity of the query before (RFC 4511 §4.2.1).
+//! Queries of all workers are bounded by server, so a server that hangs delays no query to another one. Idle connections
+//! are kept per target; every query begins with a bind, which ends the identity of the query before (RFC 4511 §4.2.1).
 
 mod wire;
 
@@ -20,54 +20,88 @@ use yumen_plugin::{
 
 use crate::connector::{SendFault, SinkConnector, SinkStream};
 use crate::sender::CONNECTS_MAX;
+use crate::tls::TlsClients;
 use wire::{LdapOperation, LdapOutcome, SearchRequest};
 
-/// Queries of a process that are in flight.
+/// Queries of a process to one server that are in flight.
 const QUERIES_MAX: usize = 256;
+/// Servers whose bounds are kept while no query uses them.
+const SERVERS_KEPT: usize = 64;
 /// Entries and references that one search reads: a server may send more than the size limit allows.
 const SEARCH_MESSAGES_MAX: usize = 1000;
 
 /// The directory service of a process.
 pub struct DirectoryClient {
     runtime: Handle,
+    tls: Arc<TlsClients>,
     connections: Arc<DirectoryConnections>,
-    queries: Arc<Semaphore>,
+    servers: Mutex<HashMap<(String, u16), Arc<DirectoryServer>>>,
 }
 
 impl DirectoryClient {
     /// A client whose queries run on `runtime`.
     pub fn new(runtime: Handle) -> DirectoryClient {
-        let connector =
-            SinkConnector { tls: Arc::default(), connects: Arc::new(Semaphore::new(CONNECTS_MAX)) };
-        let connections = Arc::new(DirectoryConnections { connector, idle: Mutex::default() });
-        DirectoryClient { runtime, connections, queries: Arc::new(Semaphore::new(QUERIES_MAX)) }
+        DirectoryClient {
+            runtime,
+            tls: Arc::default(),
+            connections: Arc::default(),
+            servers: Mutex::default(),
+        }
+    }
+
+    /// The server of a target.
+    fn server(&self, target: &DirectoryTarget) -> Arc<DirectoryServer> {
+        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        if servers.len() > SERVERS_KEPT {
+            // Servers of former configurations end here; those with queries are counted on.
+            servers.retain(|_, server| Arc::strong_count(server) > 1);
+        }
+        servers.entry((target.host.clone(), target.port)).or_insert_with(|| self.new_server()).clone()
+    }
+
+    fn new_server(&self) -> Arc<DirectoryServer> {
+        let connects = Arc::new(Semaphore::new(CONNECTS_MAX));
+        let connector = SinkConnector { tls: self.tls.clone(), connects };
+        Arc::new(DirectoryServer { connector, queries: Arc::new(Semaphore::new(QUERIES_MAX)) })
     }
 }
 
 impl DirectoryService for DirectoryClient {
     fn ask(&self, target: Arc<DirectoryTarget>, query: DirectoryQuery) -> DirectoryFuture {
-        let Ok(permit) = self.queries.clone().try_acquire_owned() else {
+        let server = self.server(&target);
+        let Ok(permit) = server.queries.clone().try_acquire_owned() else {
             return Box::pin(async { Err(DirectoryFault::Busy) });
         };
         let connections = self.connections.clone();
         let task = self.runtime.spawn(async move {
             let _permit = permit;
             let limit = Duration::from_millis(target.timeout_ms);
-            let result = tokio::time::timeout(limit, connections.answer(&target, &query)).await;
+            let result = tokio::time::timeout(limit, connections.answer(&server, &target, &query)).await;
             result.unwrap_or(Err(DirectoryFault::Timeout))
         });
         Box::pin(async { task.await.unwrap_or_else(|error| Err(DirectoryFault::Failed(error.to_string()))) })
     }
 }
 
-/// Idle connections by target.
-struct DirectoryConnections {
+/// Bounds of one server.
+struct DirectoryServer {
     connector: SinkConnector,
+    queries: Arc<Semaphore>,
+}
+
+/// Idle connections by target.
+#[derive(Default)]
+struct DirectoryConnections {
     idle: Mutex<HashMap<DirectoryTarget, Vec<(DirectoryConnection, Instant)>>>,
 }
 
 impl DirectoryConnections {
-    async fn answer(&self, target: &DirectoryTarget, query: &DirectoryQuery) -> DirectoryResult {
+    async fn answer(
+        &self,
+        server: &DirectoryServer,
+        target: &DirectoryTarget,
+        query: &DirectoryQuery,
+    ) -> DirectoryResult {
         if let Some(mut kept) = self.take_idle(target) {
             match kept.answer(query).await {
                 // The server may have closed an idle connection. A query changes nothing, so it is sent again.
@@ -78,7 +112,7 @@ impl DirectoryConnections {
                 }
             }
         }
-        let mut connection = self.open(target).await?;
+        let mut connection = server.open(target).await?;
         let result = connection.answer(query).await;
         self.keep(target, connection, &result);
         result
@@ -105,7 +139,9 @@ impl DirectoryConnections {
             of_target.push((connection, Instant::now()));
         }
     }
+}
 
+impl DirectoryServer {
     async fn open(&self, target: &DirectoryTarget) -> Result<DirectoryConnection, DirectoryFault> {
         let tls = SinkTls { verify: target.verify, ..SinkTls::default() };
         let first = (target.security == DirectorySecurity::Tls).then_some(&tls);

@@ -216,3 +216,16 @@ async fn a_directory_that_hangs_costs_a_bounded_number_of_queries() {
     }
     assert_ne!(bench.ask(bind()).await, Err(DirectoryFault::Busy), "their slots are free again");
 }
+
+#[tokio::test]
+async fn a_directory_that_hangs_delays_no_query_to_another_one() {
+    let hanging = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let bench = DirectoryBench::new(vec![vec![vec![Outcome(BIND, 0)]]]).await;
+    let mut target = bench.target.clone();
+    // Its handshakes take all places for connecting.
+    (target.port, target.security) = (hanging.local_addr().unwrap().port(), DirectorySecurity::Tls);
+    let target = Arc::new(target);
+    let waiting: Vec<_> = (0..=QUERIES_MAX).map(|_| bench.client.ask(target.clone(), bind())).collect();
+    assert_eq!(bench.ask(bind()).await, accepted("cn=a"));
+    drop(waiting);
+}

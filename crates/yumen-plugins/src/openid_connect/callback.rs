@@ -214,7 +214,7 @@ impl OpenidConnect {
         let mut call = EndpointCall { host: ex.host, endpoint: &endpoint.url, now_s, spec: &mut spec };
         self.client.authenticate(self.token_method, &mut call, &mut form);
         form.write(&mut spec);
-        let granted = GrantedTokens::read(endpoint.target.send(ex.host, spec).await)
+        let granted = GrantedTokens::read(endpoint.target.send(ex.host, spec).await, now_s)
             .map_err(|fault| self.grant_failure(ex, &fault))?;
         let id_token = granted.id_token.as_deref().ok_or_else(|| {
             LocalResponse::message(500, "the response of the token endpoint has no ID token")
@@ -244,7 +244,6 @@ impl OpenidConnect {
                 &granted,
                 self.renewal.access_token_expires_in,
                 self.renewal.access_token_expires_leeway,
-                ex.now,
             ),
             access_token: granted.access_token,
             refresh_token: granted.refresh_token,

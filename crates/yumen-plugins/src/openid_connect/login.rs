@@ -17,7 +17,7 @@ use crate::session::{CookiePurpose, LoginCookieAttributes, SessionStore, cookies
 
 /// Longest time from the start of a login to its end.
 pub(super) const LOGIN_TIME_S: u64 = 600;
-/// Most logins of a browser in progress; the oldest is given up.
+/// Most logins of a browser in progress; the oldest of a script, else of a page, is given up.
 const LOGINS_MAX: usize = 5;
 /// Longest path and query to return to. A longer one would not fit the state cookie.
 const RETURN_PATH_MAX: usize = 2000;
@@ -52,6 +52,9 @@ pub(super) struct LoginState {
     /// Whether the provider must not ask the user.
     #[serde(rename = "q")]
     pub(super) is_silent: bool,
+    /// Whether a page began it, which the user waits for.
+    #[serde(rename = "g", default)]
+    pub(super) is_of_page: bool,
 }
 
 /// Logins that ended, for finding a browser that keeps no session.
@@ -225,6 +228,7 @@ impl OpenidConnect {
             created_s: ex.now.unix_s(),
             attempt: reason.attempt,
             is_silent: reason.is_silent,
+            is_of_page: shows_page(ex),
         }
     }
 
@@ -273,18 +277,21 @@ impl OpenidConnect {
         let (attributes, is_https) = (login_attributes(sessions), self.is_https(ex));
         let mut lines = vec![attributes.line(&name, &value, Some(LOGIN_TIME_S), is_https)];
         let prefix = format!("{}_login_", sessions.name());
-        let mut others: Vec<(u64, &str)> = Vec::new();
+        let mut others: Vec<(bool, u64, &str)> = Vec::new();
         for (name, value) in cookies_of(&ex.request) {
             let Some(name) = std::str::from_utf8(name).ok().filter(|name| name.starts_with(&prefix)) else {
                 continue;
             };
-            // Those that do not open are the oldest.
+            // Those that do not open are the oldest. Logins of scripts give way to those of pages: the scripts of an
+            // open page must not end the login of its user.
             let opened = open_state(sessions, name, value);
-            others.push((opened.map_or(0, |state| state.created_s), name));
+            let (is_of_page, created_s) =
+                opened.map_or((false, 0), |state| (state.is_of_page, state.created_s));
+            others.push((is_of_page, created_s, name));
         }
         others.sort_unstable();
         let surplus = (others.len() + 1).saturating_sub(LOGINS_MAX);
-        lines.extend(others[..surplus].iter().map(|(_, name)| attributes.line(name, "", Some(0), is_https)));
+        lines.extend(others[..surplus].iter().map(|(.., name)| attributes.line(name, "", Some(0), is_https)));
         Some(lines)
     }
 

@@ -12,6 +12,7 @@ use super::OpenidConnect;
 use super::client_auth::EndpointCall;
 use super::form::FormBody;
 use super::provider::OidcProvider;
+use super::settings::RenewalSettings;
 use super::tokens::{GrantFault, GrantedTokens, access_end_s};
 use crate::session::LoginSession;
 
@@ -25,6 +26,8 @@ const POLL_MS: u64 = 5;
 const FLIGHTS_MAX: usize = if cfg!(test) { 4 } else { 10_000 };
 /// Interval at which flights that have ended are removed.
 const SWEEP_MS: u64 = 1000;
+/// Most kept results that one request passes over.
+const KEPT_RESULTS_MAX: u32 = 5;
 
 type TokenDigest = [u8; 32];
 type GrantResult = Result<GrantedTokens, GrantFault>;
@@ -119,6 +122,16 @@ impl RefreshFlights {
         self.lock().by_token.insert(token, RefreshFlight::Ended { result, until_ms: now_ms + kept_ms });
     }
 
+    /// Forgets the result of a grant, so that the next request sends it again.
+    fn forget(&self, token: TokenDigest, result: &Arc<GrantResult>) {
+        let mut flights = self.lock();
+        if let Some(RefreshFlight::Ended { result: kept, .. }) = flights.by_token.get(&token)
+            && Arc::ptr_eq(kept, result)
+        {
+            flights.by_token.remove(&token);
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, FlightTable> {
         self.flights.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -142,8 +155,8 @@ impl OpenidConnect {
         session: &LoginSession,
     ) -> RenewalOutcome {
         let Some(refresh_token) = &session.refresh_token else { return RenewalOutcome::Refused };
-        let granted = match &*self.grant(provider, ex, refresh_token).await {
-            Ok(granted) => granted.clone(),
+        let granted = match self.current_grant(provider, ex, refresh_token).await {
+            Ok(granted) => granted,
             Err(GrantFault::Refused(_)) => return RenewalOutcome::Refused,
             Err(fault) => return RenewalOutcome::Unavailable(fault.to_string()),
         };
@@ -159,18 +172,55 @@ impl OpenidConnect {
                 _ => return RenewalOutcome::Refused,
             }
         }
-        renewed.access_expires_s = access_end_s(
-            &granted,
-            self.renewal.access_token_expires_in,
-            self.renewal.access_token_expires_leeway,
-            ex.now,
-        );
+        renewed.access_expires_s = self.access_end_s(&granted);
         renewed.access_token = granted.access_token;
-        // Without a new one, the refresh token stays valid (RFC 6749 §6).
-        if let Some(refresh_token) = granted.refresh_token {
-            renewed.refresh_token = Some(refresh_token);
-        }
+        renewed.refresh_token = granted.refresh_token;
         RenewalOutcome::Renewed(Box::new(renewed))
+    }
+
+    fn access_end_s(&self, granted: &GrantedTokens) -> u64 {
+        let RenewalSettings { access_token_expires_in, access_token_expires_leeway, .. } = &self.renewal;
+        access_end_s(granted, *access_token_expires_in, *access_token_expires_leeway)
+    }
+
+    /// The tokens of a refresh grant whose access token has not ended. A kept result may be older than its access token
+    /// lives: its own refresh token is then the newest, or may be used again.
+    async fn current_grant(
+        &self,
+        provider: &OidcProvider,
+        ex: &Exchange<'_>,
+        refresh_token: &str,
+    ) -> GrantResult {
+        let now_s = ex.now.unix_s();
+        let mut refresh_token = refresh_token.to_owned();
+        let mut turns = 0;
+        loop {
+            let key = self.flight_key(provider, &refresh_token);
+            let result = self.grant(provider, ex, &refresh_token, key).await;
+            let mut granted = (*result).clone()?;
+            turns += 1;
+            // Tokens that end at once are as new as they can be.
+            let has_ended = granted.granted_s < now_s && self.access_end_s(&granted) <= now_s;
+            if !has_ended || turns == KEPT_RESULTS_MAX {
+                // Without a new one, the refresh token stays valid (RFC 6749 §6).
+                granted.refresh_token.get_or_insert(refresh_token);
+                return Ok(granted);
+            }
+            match granted.refresh_token {
+                Some(next) if next != refresh_token => refresh_token = next,
+                _ => self.refreshes.forget(key, &result),
+            }
+        }
+    }
+
+    /// The key of a grant: tokens of two providers may have the same text.
+    fn flight_key(&self, provider: &OidcProvider, refresh_token: &str) -> TokenDigest {
+        let mut key = digest::Context::new(&digest::SHA256);
+        for part in [&*provider.metadata.issuer, &*self.client.id, refresh_token] {
+            key.update(&part.len().to_be_bytes());
+            key.update(part.as_bytes());
+        }
+        key.finish().as_ref().try_into().unwrap_or_default()
     }
 
     /// The result of the refresh grant, sent by this request or by another one.
@@ -179,14 +229,8 @@ impl OpenidConnect {
         provider: &OidcProvider,
         ex: &Exchange<'_>,
         refresh_token: &str,
+        key: TokenDigest,
     ) -> Arc<GrantResult> {
-        // Tokens of two providers may have the same text.
-        let mut key = digest::Context::new(&digest::SHA256);
-        for part in [&*provider.metadata.issuer, &*self.client.id, refresh_token] {
-            key.update(&part.len().to_be_bytes());
-            key.update(part.as_bytes());
-        }
-        let key: TokenDigest = key.finish().as_ref().try_into().unwrap_or_default();
         // The call has a time limit of its own; the rest is for a worker that is late.
         let limit_ms = self.timeout_ms + 1000;
         let started_ms = ex.host.clock().mono_ms();
@@ -226,8 +270,8 @@ impl OpenidConnect {
         };
         let mut form = FormBody::default();
         form.set("grant_type", "refresh_token");
+        // Without `scope`: a scope of the login that was not granted would end the session (RFC 6749 §6).
         form.set("refresh_token", refresh_token);
-        form.set("scope", &self.login.scope);
         let mut spec = endpoint.target.request(Method::Post);
         spec.may_repeat = false;
         let now_s = ex.now.unix_s();
@@ -240,13 +284,13 @@ impl OpenidConnect {
             Some(outbound) => {
                 let background = outbound.clone();
                 outbound.spawn(Box::pin(async move {
-                    let result = Arc::new(GrantedTokens::read(response.await));
+                    let result = Arc::new(GrantedTokens::read(response.await, now_s));
                     flights.end(key, result, background.now().mono_ms());
                 }));
                 None
             }
             None => {
-                let result = Arc::new(GrantedTokens::read(response.await));
+                let result = Arc::new(GrantedTokens::read(response.await, now_s));
                 flights.end(key, result.clone(), ex.host.clock().mono_ms());
                 Some(result)
             }

@@ -367,6 +367,20 @@ fn a_login_starts_with_a_redirect_and_ends_at_the_page() {
 }
 
 #[test]
+fn scripts_do_not_end_the_login_of_a_page() {
+    let bench = LoginBench::new(json!({}));
+    let page = cookie_fields(&bench.get("/shop", "Sec-Fetch-Mode: navigate"));
+    let name = page.strip_prefix("Cookie: ").and_then(|line| line.split('=').next()).unwrap();
+    // Scripts at once do not see the cookies of each other.
+    let script = "Sec-Fetch-Mode: cors";
+    let scripts = (0..5).map(|_| cookie_fields(&bench.get("/poll", script))).collect::<Vec<_>>().join("\n");
+    let reply = bench.get("/poll", &format!("{script}\n{page}\n{scripts}"));
+    let removals: Vec<&String> = reply.fields.iter().filter(|line| line.contains("Max-Age=0")).collect();
+    assert_eq!(removals.len(), 2, "{removals:?}");
+    assert!(removals.iter().all(|line| !line.contains(name)), "{name}: {removals:?}");
+}
+
+#[test]
 fn an_id_token_that_does_not_fit_ends_the_login() {
     for (claims, reason) in [
         (json!({"iss": "https://other.test"}), "the issuer of the ID token is another one"),
@@ -505,7 +519,10 @@ fn an_expired_access_token_is_renewed() {
         bench.bench.host.advance(std::time::Duration::from_secs(seconds));
         bench.answer(200, &json!({"access_token": "at2", "refresh_token": "rt2", "expires_in": 100}));
         let reply = bench.get("/shop", &cookies);
-        assert_eq!(bench.calls().len(), calls, "after {seconds}");
+        let sent = bench.calls();
+        assert_eq!(sent.len(), calls, "after {seconds}");
+        // A scope that was not granted would refuse the renewal.
+        assert!(sent.iter().all(|call| call.body.ends_with(b"refresh_token=rt1")), "{sent:?}");
         let token = if calls == 0 { ("at1", "rt1") } else { ("at2", "rt2") };
         assert_eq!(reply.upstream_field("X-Access-Token").as_deref(), Some(token.0));
         assert_eq!(reply.upstream_field("X-Refresh-Token").as_deref(), Some(token.1));
@@ -513,6 +530,32 @@ fn an_expired_access_token_is_renewed() {
     // Another tab with the old cookie uses the same result.
     let reply = bench.get("/shop", &cookies);
     assert_eq!((reply.upstream_field("X-Access-Token").as_deref(), bench.calls().len()), (Some("at2"), 0));
+}
+
+#[test]
+fn a_kept_renewal_is_used_until_its_access_token_ends() {
+    // A provider that replaces refresh tokens, and one that does not.
+    for (refresh_token, sent) in [(json!("rt2"), "refresh_token=rt2"), (json!(null), "refresh_token=rt1")] {
+        let mut bench = LoginBench::new(json!({}));
+        let cookies = cookie_fields(&bench.log_in("/shop", &json!({})));
+        bench.bench.host.advance(std::time::Duration::from_secs(100));
+        bench.answer(200, &json!({"access_token": "at2", "refresh_token": refresh_token, "expires_in": 5}));
+        assert_eq!(bench.get("/shop", &cookies).status, 200);
+        bench.calls();
+        // A tab that still has the old cookie gets the session with the end of its token, not of the request.
+        bench.bench.host.advance(std::time::Duration::from_secs(3));
+        let late = bench.get("/shop", &cookies);
+        assert_eq!((late.upstream_field("X-Access-Token").as_deref(), bench.calls().len()), (Some("at2"), 0));
+        bench.bench.host.advance(std::time::Duration::from_secs(2));
+        bench.answer(200, &json!({"access_token": "at3", "refresh_token": "rt3", "expires_in": 5}));
+        for cookies in [cookie_fields(&late), cookies] {
+            let reply = bench.get("/shop", &cookies);
+            assert_eq!(reply.upstream_field("X-Access-Token").as_deref(), Some("at3"));
+        }
+        let calls = bench.calls();
+        assert_eq!(calls.len(), 1, "{calls:?}");
+        assert!(String::from_utf8_lossy(&calls[0].body).contains(sent), "{calls:?}");
+    }
 }
 
 #[test]

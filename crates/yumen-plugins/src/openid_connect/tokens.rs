@@ -6,7 +6,7 @@ use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value};
-use yumen_plugin::{FetchedCell, Now, PluginHost, SubrequestFault, SubrequestResponse};
+use yumen_plugin::{FetchedCell, PluginHost, SubrequestFault, SubrequestResponse};
 
 use super::checks::names_audience;
 use crate::auth::same_secret;
@@ -22,6 +22,8 @@ pub(super) struct GrantedTokens {
     pub(super) id_token: Option<String>,
     pub(super) refresh_token: Option<String>,
     pub(super) expires_in_s: Option<u64>,
+    /// Time of the request for them.
+    pub(super) granted_s: u64,
 }
 
 /// The reason why the provider granted nothing.
@@ -71,6 +73,7 @@ impl GrantedTokens {
     /// Reads a response of the token endpoint.
     pub(super) fn read(
         response: Result<SubrequestResponse, SubrequestFault>,
+        granted_s: u64,
     ) -> Result<GrantedTokens, GrantFault> {
         let object = read_object(response)?;
         let text = |name: &str| {
@@ -84,6 +87,7 @@ impl GrantedTokens {
             id_token: text("id_token"),
             refresh_token: text("refresh_token"),
             expires_in_s: object.get("expires_in").and_then(seconds),
+            granted_s,
         })
     }
 }
@@ -247,8 +251,8 @@ pub(super) fn unverified_claims(token: &str) -> Option<Map<String, Value>> {
 }
 
 /// The end of an access token.
-pub(super) fn access_end_s(granted: &GrantedTokens, default_s: Option<u64>, leeway_s: u64, now: Now) -> u64 {
+pub(super) fn access_end_s(granted: &GrantedTokens, default_s: Option<u64>, leeway_s: u64) -> u64 {
     let lifetime_s = granted.expires_in_s.or(default_s).unwrap_or(3600);
     // One second for the way to the upstream, as in APISIX.
-    now.unix_s().saturating_add(lifetime_s).saturating_sub(1 + leeway_s)
+    granted.granted_s.saturating_add(lifetime_s).saturating_sub(1 + leeway_s)
 }

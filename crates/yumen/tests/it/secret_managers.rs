@@ -79,12 +79,14 @@ fn problems(gateway: &Gateway) -> Vec<String> {
 #[test]
 fn a_key_in_either_version_of_vault_is_in_force_at_the_start_and_follows_its_rotation() {
     let upstream = Upstream::text("a");
-    for version in [1, 2] {
+    for (version, is_narrow) in [(1, false), (2, false), (2, true)] {
         let stub = ManagerStub::vault(version);
+        stub.state().is_narrow = is_narrow;
         stub.set("kv/gateway/jack", json!({ "key": "first" }));
         let jack = consumer("jack", json!({ "key-auth": { "key": "$secret://vault/1/jack/key" } }));
         let gateway = start(&guarded(vault(&stub), "key-auth", jack, &upstream));
-        assert_eq!(status(&gateway, "first"), 200, "version {version}: {:?}", problems(&gateway));
+        let found = status(&gateway, "first");
+        assert_eq!(found, 200, "version {version}, {is_narrow}: {:?}", problems(&gateway));
         assert_eq!(status(&gateway, "$secret://vault/1/jack/key"), 401, "everybody knows the reference");
         assert!(problems(&gateway).is_empty(), "{:?}", problems(&gateway));
         stub.set("kv/gateway/jack", json!({ "key": "second" }));

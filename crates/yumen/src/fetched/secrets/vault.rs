@@ -49,15 +49,21 @@ impl VaultClient {
             setting(settings, "prefix").split('/').filter(|part| !part.is_empty()).collect();
         let known = self.versioned().get(&fetch.settings).copied();
         let mut reply = request(settings, &full_path(&prefix, known, path), http).await?;
-        if reply.status == 404 && known.is_none() && is_versioned(&reply.body) {
+        if known.is_none() && leaves_version_open(&reply) {
+            let mut other = None;
             // The mount may have several segments, so each of its possible ends is tried.
             for mount in 1..=prefix.len() {
-                reply = request(settings, &full_path(&prefix, Some(mount), path), http).await?;
-                if reply.status == 200 {
+                let tried = request(settings, &full_path(&prefix, Some(mount), path), http).await?;
+                if tried.status == 200 {
                     self.versioned().insert(fetch.settings.clone(), mount);
+                    other = Some(tried);
                     break;
                 }
+                if other.is_none() && !leaves_version_open(&tried) {
+                    other = Some(tried);
+                }
             }
+            reply = other.unwrap_or(reply);
         }
         match reply.status {
             200 => match secret_in(&reply.body) {
@@ -98,6 +104,12 @@ async fn request(settings: &Value, path: &str, http: ManagerHttp<'_>) -> Result<
 fn is_versioned(body: &Value) -> bool {
     let warnings = body["warnings"].as_array().into_iter().flatten();
     warnings.filter_map(Value::as_str).any(|warning| warning.contains(VERSIONED))
+}
+
+/// Whether the secret may be in a store of version 2 all the same. A token that may read only paths with `data/` gets 403
+/// for the path of version 1.
+fn leaves_version_open(reply: &ManagerReply) -> bool {
+    reply.status == 403 || reply.status == 404 && is_versioned(&reply.body)
 }
 
 /// The secret in a response: `data`, or `data.data` of version 2.

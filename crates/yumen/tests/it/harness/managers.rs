@@ -24,6 +24,8 @@ pub(crate) struct ManagerState {
     pub(crate) secrets: BTreeMap<String, Value>,
     /// Status of every response, instead of the secrets.
     pub(crate) fails: Option<u16>,
+    /// Whether the token may read only paths with `data/`.
+    pub(crate) is_narrow: bool,
     /// Request lines, in the order of their arrival.
     pub(crate) seen: Vec<String>,
     /// Fields of the last request.
@@ -68,6 +70,8 @@ impl ManagerStub {
                 1 => path.to_owned(),
                 _ => match path.strip_prefix("kv/data/") {
                     Some(rest) => format!("kv/{rest}"),
+                    // The policy of the token names only paths with `data/`.
+                    None if state.is_narrow => return (403, json!({ "errors": ["permission denied"] })),
                     None => {
                         let warning = "Invalid path for a versioned K/V secrets engine. See the API docs for the \
                                        appropriate API endpoints to use.";
