@@ -18,8 +18,7 @@ use yumen_plugin::{
     DirectorySearch, DirectorySecurity, DirectoryService, DirectoryTarget, SinkTls,
 };
 
-use crate::connector::{SendFault, SinkConnector, SinkStream};
-use crate::sender::CONNECTS_MAX;
+use crate::connector::{OutboundConnector, OutboundStream, SendFault};
 use wire::{LdapOperation, LdapOutcome, SearchRequest};
 
 /// Queries of a process that are in flight.
@@ -37,9 +36,7 @@ pub struct DirectoryClient {
 impl DirectoryClient {
     /// A client whose queries run on `runtime`.
     pub fn new(runtime: Handle) -> DirectoryClient {
-        let connector =
-            SinkConnector { tls: Arc::default(), connects: Arc::new(Semaphore::new(CONNECTS_MAX)) };
-        let connections = Arc::new(DirectoryConnections { connector, idle: Mutex::default() });
+        let connections = Arc::<DirectoryConnections>::default();
         DirectoryClient { runtime, connections, queries: Arc::new(Semaphore::new(QUERIES_MAX)) }
     }
 }
@@ -61,8 +58,9 @@ impl DirectoryService for DirectoryClient {
 }
 
 /// Idle connections by target.
+#[derive(Default)]
 struct DirectoryConnections {
-    connector: SinkConnector,
+    connector: OutboundConnector,
     idle: Mutex<HashMap<DirectoryTarget, Vec<(DirectoryConnection, Instant)>>>,
 }
 
@@ -132,14 +130,14 @@ impl DirectoryConnections {
 
 /// A connection to a directory.
 struct DirectoryConnection {
-    stream: Box<dyn SinkStream>,
+    stream: Box<dyn OutboundStream>,
     /// Bytes behind the last message.
     received: Vec<u8>,
     last_id: u32,
 }
 
 impl DirectoryConnection {
-    fn new(stream: Box<dyn SinkStream>) -> DirectoryConnection {
+    fn new(stream: Box<dyn OutboundStream>) -> DirectoryConnection {
         DirectoryConnection { stream, received: Vec::new(), last_id: 0 }
     }
 
