@@ -155,9 +155,10 @@ fn plugins(value: &mut Value) {
 
 fn without_own_key(settings: &mut Value) {
     for (name, value) in settings.as_object_mut().into_iter().flatten() {
-        // Each of the `rules` has such a `key` too.
-        if name != "key" && name != "rules" {
-            named(name, value);
+        match name.as_str() {
+            "key" => within(value),
+            "rules" => value.as_array_mut().into_iter().flatten().for_each(without_own_key),
+            _ => named(name, value),
         }
     }
 }

@@ -238,7 +238,7 @@ fn dashboard_endpoints() -> Vec<ApiEndpoint> {
         text("id"),
     ];
     const SINCE: &[ApiArgument] = &[number("since")];
-    const REFERENCE: &[ApiArgument] = &[text("reference")];
+    const REFERENCE: &[ApiArgument] = &[ApiArgument { is_required: true, ..text("reference") }];
     const ORIGIN: &[ApiArgument] = &[text("origin")];
     let at = |method, path: &str, summary: &str, status, gives, query| ApiEndpoint {
         gives: vec![(status, gives)],

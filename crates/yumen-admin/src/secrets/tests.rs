@@ -30,8 +30,37 @@ const SUSPICIOUS: [&str; 14] = [
     "jwt",
 ];
 
-/// Members that are shown in spite of their names.
-const SHOWN: [&str; 0] = [];
+/// Members that are shown in spite of their names, of all schemas or of one.
+const SHOWN: [&str; 24] = [
+    // Addresses, whose credentials are hidden.
+    "password_grant_token_generation_incoming_uri",
+    "token_endpoint",
+    "access_token_url",
+    "auth_redirect_uri",
+    "token_uri",
+    // The path of a file.
+    "auth_file",
+    // Names of keys, claims, cookies and methods.
+    "key_id",
+    "key_claim_name",
+    "client_rsa_private_key_id",
+    "cookie_domain",
+    "cookie_name",
+    "cookie_path",
+    "client_jwt_assertion_audience",
+    "introspection_endpoint_auth_method",
+    "token_endpoint_auth_method",
+    "token_signing_alg_values_expected",
+    "jwt-auth: cookie",
+    "routes: backends.[].canary.cookie",
+    "stream_routes: backends.[].canary.cookie",
+    // Variables by whose values requests are counted.
+    "limit-conn: key",
+    "limit-conn: rules.[].key",
+    "limit-count: key",
+    "limit-count: rules.[].key",
+    "limit-req: key",
+];
 
 /// The settings that a schema describes.
 struct SchemaSample {
@@ -150,9 +179,10 @@ fn no_member_named_like_a_secret_is_shown() {
         if !is_suspicious || !admits(schema, "string") || !sample.shows(path, json!(CANARY)) {
             return;
         }
-        match SHOWN.contains(&name) {
-            true => drop(shown.insert(name.to_owned())),
-            false => drop(leaks.insert(format!("{}: {}", sample.name, path.join(".")))),
+        let place = format!("{}: {}", sample.name, path.join("."));
+        match SHOWN.iter().find(|one| **one == name || **one == place) {
+            Some(one) => drop(shown.insert(*one)),
+            None => drop(leaks.insert(place)),
         }
     });
     assert!(
@@ -210,7 +240,7 @@ fn header_fields_that_grant_access_are_hidden_in_every_map_of_fields() {
             ("array", lines.clone()),
             ("array", pairs.clone()),
         ] {
-            if schema["type"] == kind || schema["type"].is_null() {
+            if schema["type"] == kind || schema["type"].is_null() && name.ends_with("headers") {
                 checked += 1;
                 assert!(!sample.shows(path, value), "{}: {}", sample.name, path.join("."));
             }

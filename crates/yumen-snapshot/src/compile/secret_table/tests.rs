@@ -125,8 +125,8 @@ fn a_forgotten_value_ends_with_all_objects_that_were_built_from_it() {
         )
     };
     let expected = [
-        unresolved("consumers/jack at plugins.key-auth.key", "key"),
         unresolved("routes/a at plugins.first.text", "text"),
+        unresolved("consumers/jack at plugins.key-auth.key", "key"),
     ];
     assert_eq!(problems(&compiler), expected);
     assert!(compiler.problems().iter().all(|one| !one.last_good), "{:?}", compiler.problems());
