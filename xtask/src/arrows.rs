@@ -50,7 +50,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("yumen-kubernetes", &["yumen-base", "yumen-config", "yumen-plugin"]),
     ("yumen-import", &["yumen-base", "yumen-config", "yumen-plugin"]),
     ("yumen-kubernetes-client", &["yumen-base"]),
-    ("yumen-load", &["yumen-base"]),
+    ("yumen-load", &["yumen-base", "yumen-outbound"]),
     ("yumen-lab", &["yumen-base", "yumen-load"]),
 ];
 

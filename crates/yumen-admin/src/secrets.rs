@@ -1,6 +1,6 @@
 //! Hides secrets in objects: one list of secrets for every listener that returns objects.
 //!
-//! Secrets are found by name, because settings of plugins that are not built yet have secrets too.
+//! Secrets are found by the names of their members, their fields and their arguments; see `yumen_config::masking`.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -10,8 +10,8 @@ use axum::http::Extensions;
 use axum::http::request::Parts;
 use serde_json::{Map, Value};
 use yumen_config::Kind;
+use yumen_config::masking::{HIDDEN, hide_in_urls, is_secret_field, is_secret_member};
 use yumen_config::node::AdminRole;
-use yumen_config::url::{HIDDEN, hide_userinfo};
 
 use crate::keys::KeyHolder;
 
@@ -103,32 +103,6 @@ fn private_keys_within(value: &mut Value) {
     }
 }
 
-/// Names, or last words of names, of secrets. A name too many is better than one too few.
-const SECRET_WORDS: [&str; 22] = [
-    "key",
-    "keys",
-    "password",
-    "secret",
-    "token",
-    "apikey",
-    "api_key",
-    "access_key",
-    "access_key_id",
-    "accesskey",
-    "secret_key",
-    "secret_id",
-    "secretkey",
-    "private_key",
-    "client_key",
-    "credential",
-    "credentials",
-    "authorization",
-    "auth_header",
-    "passphrase",
-    "salt",
-    "sasl_config",
-];
-
 /// Plugins with a setting `key` that names a counted or hashed value and is not a secret.
 const PLAIN_KEYS_OF: [&str; 4] = ["limit-count", "limit-conn", "limit-req", "graphql-limit-count"];
 
@@ -138,16 +112,31 @@ const LOGGERS: [&str; 2] = ["-logger", "-logging"];
 /// Replaces secrets in an object with asterisks, in its plugins and its upstream too.
 pub(crate) fn redact(object: &mut Map<String, Value>) {
     let hashes = object.contains_key("nodes") || object.contains_key("hash_on");
+    let names_secret = object.get("name").and_then(Value::as_str).is_some_and(is_secret_field);
     for (name, value) in object.iter_mut() {
         match name.as_str() {
             // The `key` of an upstream names the variable to hash.
             "key" if hashes => within(value),
+            "value" if names_secret => hide(value),
             "plugins" => plugins(value),
             "auth" => credentials(value),
-            "request_headers" => values(value),
+            name if has_sent_fields(name) => values(value),
+            name if has_fields(name) => fields(value),
             _ => named(name, value),
         }
     }
+}
+
+/// Whether a member contains header fields, each with its name. Requests or responses of the proxy have them.
+fn has_fields(member: &str) -> bool {
+    matches!(member, "header" | "headers") || member.ends_with("_headers")
+}
+
+/// Whether a member contains header fields that the gateway sends to other servers on its own behalf. Any of them may be
+/// the credential for the server.
+fn has_sent_fields(member: &str) -> bool {
+    member == "extra_headers"
+        || ["request_headers", "introspection_headers"].iter().any(|end| member.ends_with(end))
 }
 
 fn plugins(value: &mut Value) {
@@ -156,83 +145,149 @@ fn plugins(value: &mut Value) {
             without_own_key(settings);
             continue;
         }
-        within(settings);
         if LOGGERS.iter().any(|end| name.ends_with(end)) {
             // Such fields usually hold a token of the log server.
             settings.get_mut("headers").into_iter().for_each(values);
         }
+        within(settings);
     }
 }
 
 fn without_own_key(settings: &mut Value) {
     for (name, value) in settings.as_object_mut().into_iter().flatten() {
-        // Each of the `rules` has such a `key` too.
-        if name != "key" && name != "rules" {
-            named(name, value);
+        match name.as_str() {
+            "key" => within(value),
+            "rules" => value.as_array_mut().into_iter().flatten().for_each(without_own_key),
+            _ => named(name, value),
         }
     }
 }
 
 /// Hides credentials for other servers: fields and arguments, which may have any name.
 fn credentials(value: &mut Value) {
-    for section in ["header", "headers", "query"] {
-        value.get_mut(section).into_iter().for_each(values);
+    match value {
+        Value::String(_) => hide(value),
+        _ => {
+            for section in ["header", "headers", "query"] {
+                value.get_mut(section).into_iter().for_each(values);
+            }
+            within(value);
+        }
     }
-    within(value);
 }
 
 /// Hides all values of a map; a list has names of fields and no values.
 fn values(map: &mut Value) {
     match map {
         Value::Object(members) => members.values_mut().for_each(hide),
-        other => within(other),
+        other => fields(other),
+    }
+}
+
+/// Hides the header fields that grant access.
+fn fields(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            for (name, value) in members.iter_mut() {
+                match name.as_str() {
+                    // Edits of fields, as in `proxy-rewrite`.
+                    "set" | "add" | "remove" if !value.is_string() => fields(value),
+                    name if is_secret_field(name) => hide(value),
+                    _ => within(value),
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(field),
+        _ => within(value),
+    }
+}
+
+/// Hides the value of a field in a list: a line such as `Authorization: Basic ...`, or an object with `key` and `value`.
+fn field(value: &mut Value) {
+    let name = value.get("key").or(value.get("name")).and_then(Value::as_str);
+    let is_hidden = name.is_some_and(is_secret_field);
+    match (value.get_mut("value"), is_hidden) {
+        (Some(value), true) => hide(value),
+        (Some(value), false) => within(value),
+        (None, _) => item(value),
     }
 }
 
 fn named(name: &str, value: &mut Value) {
-    if is_secret(name) { hide(value) } else { within(value) }
+    if is_secret_member(name) { hide(value) } else { within(value) }
 }
 
 fn within(value: &mut Value) {
     match value {
         Value::Object(members) => redact(members),
-        Value::Array(items) => items.iter_mut().for_each(item),
-        // URLs may contain a password (RFC 3986 §3.2.1).
-        Value::String(text) => hide_userinfo(text),
+        Value::Array(items) => match compares_secret(items) {
+            true => items.iter_mut().skip(2).for_each(hide),
+            false => items.iter_mut().for_each(item),
+        },
+        Value::String(text) => hide_in_urls(text),
         _ => {}
     }
 }
 
-/// Hides the value of a field in a list of fields, such as `Authorization: Basic ...`.
+/// Whether a list is a condition on a field, an argument or a cookie that grants access, such as
+/// `["http_x_api_key", "==", "s3cr3t"]`.
+fn compares_secret(items: &[Value]) -> bool {
+    let variable = items.first().and_then(Value::as_str).filter(|_| items.len() > 2);
+    let prefixes = ["http_", "arg_", "post_arg_", "cookie_"];
+    variable.is_some_and(|name| {
+        prefixes.iter().filter_map(|prefix| name.strip_prefix(prefix)).any(is_secret_field)
+    })
+}
+
+/// Hides the value of a field in a list: a line such as `Authorization: Basic ...`, or a pair of name and value.
 fn item(value: &mut Value) {
+    if let Value::Array(pair) = value
+        && let [Value::String(name), text] = &mut pair[..]
+        && is_secret_field(name)
+    {
+        return hide(text);
+    }
     let name = value.as_str().and_then(|text| text.split_once(':')).map(|(name, _)| name.trim());
-    match name.filter(|name| is_secret(name)).map(|name| format!("{name}: {HIDDEN}")) {
+    match name.filter(|name| is_secret_field(name)).map(|name| format!("{name}: {HIDDEN}")) {
         Some(hidden) => *value = Value::String(hidden),
         None => within(value),
     }
 }
 
-/// Hides the value of a header field that grants access.
+/// Hides the value of a header field that grants access, and credentials in URLs such as that of `Location`.
 pub(crate) fn hide_field(name: &str, value: &mut String) {
-    if is_secret(name) || SECRET_FIELDS.iter().any(|field| name.eq_ignore_ascii_case(field)) {
-        *value = HIDDEN.to_owned();
+    match is_secret_field(name) {
+        true => *value = HIDDEN.to_owned(),
+        false => hide_in_urls(value),
     }
 }
 
-/// Header fields with credentials.
-const SECRET_FIELDS: [&str; 4] = ["Authorization", "Proxy-Authorization", "Cookie", "Set-Cookie"];
-
-fn is_secret(name: &str) -> bool {
-    // Fields have hyphens where settings have underscores.
-    let name = name.to_ascii_lowercase().replace('-', "_");
-    let ends =
-        |word: &&str| name == **word || name.strip_suffix(*word).is_some_and(|start| start.ends_with('_'));
-    SECRET_WORDS.iter().any(ends)
+/// Hides the credentials of URLs in all texts of a document.
+pub(crate) fn hide_urls_of(document: &mut Value) {
+    match document {
+        Value::Object(members) => members.values_mut().for_each(hide_urls_of),
+        Value::Array(items) => items.iter_mut().for_each(hide_urls_of),
+        Value::String(text) => hide_in_urls(text),
+        _ => {}
+    }
 }
 
 fn hide(value: &mut Value) {
-    // A boolean or a number is no secret, whatever its name is.
-    if !matches!(value, Value::Bool(_) | Value::Number(_) | Value::Null) {
-        *value = Value::String(HIDDEN.to_owned());
+    match value {
+        // A boolean or a number is no secret, whatever its name is.
+        Value::Bool(_) | Value::Number(_) | Value::Null => {}
+        // A reference names its secret, and is never used as a text.
+        Value::String(text) if is_reference(text) => {}
+        other => *other = Value::String(HIDDEN.to_owned()),
     }
 }
+
+/// Whether a text is a reference to a secret or a variable of the environment.
+fn is_reference(text: &str) -> bool {
+    let begins =
+        |scheme: &&str| text.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
+    ["$secret://", "$env://"].iter().any(begins)
+}
+
+#[cfg(test)]
+mod tests;

@@ -92,6 +92,9 @@ pub trait LiveGateway: Send + Sync {
     /// Fetches the values of all secrets now; returns their number.
     fn refresh_secrets(&self) -> usize;
 
+    /// Drops the value of a secret by manager and key, and fetches it again. False if no object uses it.
+    fn forget_secret(&self, name: &str) -> bool;
+
     /// The text with asterisks in place of values of secrets.
     fn without_secrets(&self, text: String) -> String;
 
@@ -118,7 +121,7 @@ impl V1State {
 }
 
 /// Paths and handlers.
-pub(crate) fn routes() -> [(&'static str, MethodRouter<V1State>); 26] {
+pub(crate) fn routes() -> [(&'static str, MethodRouter<V1State>); 27] {
     [
         ("/yumen/v1/revisions", get(history::list)),
         ("/yumen/v1/revisions/{revision}", get(history::one)),
@@ -144,6 +147,7 @@ pub(crate) fn routes() -> [(&'static str, MethodRouter<V1State>); 26] {
         ("/yumen/v1/recent", get(insight::recent)),
         ("/yumen/v1/secrets", get(secrets::list)),
         ("/yumen/v1/secrets/refresh", post(secrets::refresh)),
+        ("/yumen/v1/secrets/forget", post(secrets::forget)),
         ("/yumen/v1/keys", get(keys::list)),
         ("/yumen/v1/keys/{name}", put(keys::rotate).delete(keys::revoke)),
     ]

@@ -6,6 +6,7 @@ pub mod document;
 pub mod duplicate_keys;
 mod hint;
 pub mod json_text;
+pub mod masking;
 pub mod node;
 pub mod resource;
 pub mod schema;

@@ -41,7 +41,7 @@ fn title(summary: &LoadSummary) -> String {
         0 | 1 => String::new(),
         count => format!(" and {} more", count - 1),
     };
-    let tls = summary.tls.as_ref().map_or_else(String::new, |tls| {
+    let tls = summary.protocols.tls.as_ref().map_or_else(String::new, |tls| {
         let key = tls.certificate_key.as_ref().map_or_else(String::new, |key| format!(", {key}"));
         format!(" over {} ({}{key})", tls.version, tls.cipher_suite)
     });
@@ -64,7 +64,7 @@ fn title(summary: &LoadSummary) -> String {
     format!(
         "{} {first}{more}\n{}{tls}; {kind}, {}, {connections}{fresh}, {}\n",
         plan.request.method,
-        summary.protocol,
+        summary.protocols.protocol,
         plural(plan.threads as u64, "thread"),
         duration(summary.elapsed_ns as f64)
     )
@@ -163,7 +163,7 @@ fn means_something(percentile: f64, count: u64) -> bool {
 fn counts(summary: &LoadSummary) -> String {
     let connections = &summary.connections;
     let mut lines = vec![("connections", format!("{} opened", grouped(connections.opened)))];
-    if summary.tls.is_some() {
+    if summary.protocols.tls.is_some() {
         lines[0].1.push_str(&format!(
             ", {} full handshakes, {} resumed",
             grouped(connections.full_handshakes),

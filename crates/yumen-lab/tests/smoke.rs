@@ -100,7 +100,7 @@ fn check_connections(run: &RunRecord) {
         let connections = &round.summary.connections;
         assert!(connections.full_handshakes >= round.summary.totals.responses, "{name}: {connections:?}");
         assert_eq!(
-            round.summary.tls.as_ref().unwrap().certificate_key.as_deref(),
+            round.summary.protocols.tls.as_ref().unwrap().certificate_key.as_deref(),
             Some("RSA 2048"),
             "{name}"
         );

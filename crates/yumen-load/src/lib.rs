@@ -30,8 +30,8 @@ pub use plan::{
 pub use run::{LoadProgress, run};
 pub use summary::{
     ConnectionTotals, ErrorTotals, FORMAT, GeneratorCost, GeneratorMachine, GeneratorReport, IdleSummary,
-    LatencyPercentile, LatencySummary, LoadLatencies, LoadSummary, RampStep, RequestTotals, SecondSummary,
-    TlsFacts, TransferTotals,
+    LatencyPercentile, LatencySummary, LoadLatencies, LoadProtocols, LoadSummary, RampStep, RequestTotals,
+    SecondSummary, TlsFacts, TransferTotals,
 };
 pub use upstream::{
     LatencyShape, StallSchedule, TestUpstream, UpstreamBehaviour, UpstreamCertificate, UpstreamOptions,

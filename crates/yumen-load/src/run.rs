@@ -15,8 +15,8 @@ use crate::phase::{PhaseShared, RampTarget};
 use crate::plan::{LoadPlan, LoadProtocol, LoadShape};
 use crate::prepared::PreparedPlan;
 use crate::summary::{
-    FORMAT, GeneratorCost, GeneratorReport, IdleSummary, LoadLatencies, LoadSummary, RampStep, SECOND_NS,
-    SecondSummary,
+    FORMAT, GeneratorCost, GeneratorReport, IdleSummary, LoadLatencies, LoadProtocols, LoadSummary, RampStep,
+    SECOND_NS, SecondSummary,
 };
 use crate::tally::{SecondCounts, ThreadTally, latency};
 use crate::{generator, machine, ramp};
@@ -382,7 +382,7 @@ fn summary(
         plan: prepared.plan.clone(),
         started_unix_ms,
         elapsed_ns,
-        protocol: protocol.to_owned(),
+        protocols: LoadProtocols { protocol: protocol.to_owned(), tls: tally.tls },
         connections: tally.connections,
         totals: tally.totals,
         transfer: tally.transfer,
@@ -394,7 +394,6 @@ fn summary(
             schedule_lag: open.then(|| latency(&tally.latencies.schedule_lag)),
         },
         statuses,
-        tls: tally.tls,
         errors: tally.errors,
         timeline,
         ramp,

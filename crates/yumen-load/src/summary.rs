@@ -21,10 +21,9 @@ pub struct LoadSummary {
     pub started_unix_ms: u64,
     /// Time from the first intended request to the end of the last one, in nanoseconds.
     pub elapsed_ns: u64,
-    /// Protocol of the responses, such as `HTTP/1.1` or `HTTP/2`.
-    pub protocol: String,
-    /// Parameters of the TLS connections; `None` in clear text.
-    pub tls: Option<TlsFacts>,
+    /// Protocols of the connections.
+    #[serde(flatten)]
+    pub protocols: LoadProtocols,
     /// Connections of the run.
     pub connections: ConnectionTotals,
     /// Requests and responses of the run.
@@ -101,6 +100,15 @@ pub struct GeneratorReport {
     pub machine: GeneratorMachine,
     /// Versions by name: program and kernel.
     pub versions: BTreeMap<String, String>,
+}
+
+/// Protocols of the connections of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LoadProtocols {
+    /// Protocol of the responses, such as `HTTP/1.1` or `HTTP/2`.
+    pub protocol: String,
+    /// Parameters of the TLS connections; `None` in clear text.
+    pub tls: Option<TlsFacts>,
 }
 
 impl LoadSummary {

@@ -2,15 +2,9 @@
 
 use std::sync::Arc;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{ClientSessionMemoryCache, Resumption};
-use rustls::crypto::{
-    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
-};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::version::{TLS12, TLS13};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::public_key::PublicKey;
 
@@ -35,7 +29,8 @@ pub(crate) fn client(plan: &LoadPlan) -> Result<Arc<ClientConfig>, LoadError> {
     let builder = match &plan.tls.ca_file {
         Some(file) => builder.with_root_certificates(anchors(file).map_err(wrong)?),
         None => {
-            let verifier = Arc::new(AnyServerCertificate(signatures(&provider)));
+            // The measured servers use self-signed certificates.
+            let verifier = yumen_outbound::unverified(provider.signature_verification_algorithms);
             builder.dangerous().with_custom_certificate_verifier(verifier)
         }
     };
@@ -54,17 +49,8 @@ pub(crate) fn client(plan: &LoadPlan) -> Result<Arc<ClientConfig>, LoadError> {
 }
 
 fn anchors(file: &str) -> Result<RootCertStore, String> {
-    let mut store = RootCertStore::empty();
-    let certificates = CertificateDer::pem_file_iter(file).map_err(|error| format!("{file}: {error}"))?;
-    for certificate in certificates {
-        let certificate = certificate.map_err(|error| format!("{file}: {error}"))?;
-        store.add(certificate).map_err(|error| format!("{file}: {error}"))?;
-    }
-    // An empty store would refuse every server with a misleading error.
-    if store.is_empty() {
-        return Err(format!("{file}: there is no certificate in it"));
-    }
-    Ok(store)
+    let text = std::fs::read(file).map_err(|error| format!("{file}: {error}"))?;
+    yumen_outbound::trust_anchors(&text).map_err(|error| format!("{file}: {error}"))
 }
 
 /// Negotiated parameters.
@@ -90,49 +76,5 @@ fn certificate_key(certificate: &[u8]) -> Option<String> {
         PublicKey::RSA(key) => Some(format!("RSA {}", key.key_size())),
         PublicKey::EC(point) => Some(format!("ECDSA P-{}", point.key_size())),
         _ => None,
-    }
-}
-
-/// Accepts any certificate: the measured servers use self-signed certificates.
-#[derive(Debug)]
-struct AnyServerCertificate(WebPkiSupportedAlgorithms);
-
-fn signatures(provider: &CryptoProvider) -> WebPkiSupportedAlgorithms {
-    provider.signature_verification_algorithms
-}
-
-impl ServerCertVerifier for AnyServerCertificate {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    // Signatures are verified nevertheless, because their cost belongs to the handshake.
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signature, &self.0)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.0)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_schemes()
     }
 }

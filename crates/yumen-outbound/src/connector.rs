@@ -1,4 +1,4 @@
-//! Connections of sinks, and the failures of sending.
+//! Connections to the servers of sinks and directories, and the failures of sending.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,18 +21,32 @@ pub(crate) enum SendFault {
 }
 
 /// A plain or TLS connection.
-pub(crate) trait SinkStream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(crate) trait OutboundStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> SinkStream for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> OutboundStream for T {}
 
-/// Opens connections of all sinks, a bounded number at a time.
+/// Connections that one connector and its clones open at the same time.
+const CONNECTS_MAX: usize = 64;
+
+/// Opens connections, a bounded number at a time. Clones share the bound and the TLS configurations.
 #[derive(Clone)]
-pub(crate) struct SinkConnector {
-    pub(crate) tls: Arc<TlsClients>,
-    pub(crate) connects: Arc<Semaphore>,
+pub(crate) struct OutboundConnector {
+    tls: Arc<TlsClients>,
+    connects: Arc<Semaphore>,
 }
 
-impl SinkConnector {
+impl Default for OutboundConnector {
+    fn default() -> OutboundConnector {
+        OutboundConnector { tls: Arc::default(), connects: Arc::new(Semaphore::new(CONNECTS_MAX)) }
+    }
+}
+
+impl OutboundConnector {
+    /// A connector with a bound of its own and the same TLS configurations.
+    pub(crate) fn with_own_bound(&self) -> OutboundConnector {
+        OutboundConnector { tls: self.tls.clone(), ..OutboundConnector::default() }
+    }
+
     /// Connects to a server within the time limit.
     pub(crate) async fn connect(
         &self,
@@ -40,11 +54,11 @@ impl SinkConnector {
         port: u16,
         tls: Option<&SinkTls>,
         timeout: Duration,
-    ) -> Result<Box<dyn SinkStream>, SendFault> {
+    ) -> Result<Box<dyn OutboundStream>, SendFault> {
         self.connect_for(None, host, port, tls, timeout).await
     }
 
-    /// [`SinkConnector::connect`], with a protocol that TLS negotiates (RFC 7301).
+    /// [`OutboundConnector::connect`], with a protocol that TLS negotiates (RFC 7301).
     pub(crate) async fn connect_for(
         &self,
         protocol: Option<&[u8]>,
@@ -52,7 +66,7 @@ impl SinkConnector {
         port: u16,
         tls: Option<&SinkTls>,
         timeout: Duration,
-    ) -> Result<Box<dyn SinkStream>, SendFault> {
+    ) -> Result<Box<dyn OutboundStream>, SendFault> {
         let address = format!("{host}:{port}");
         let failed = |why: String| SendFault::Failed(format!("failed to connect to {address}: {why}"));
         let connecting = async {
@@ -62,7 +76,7 @@ impl SinkConnector {
             // Batches are written whole.
             let _ = tcp.set_nodelay(true);
             match tls {
-                None => Ok::<_, String>(Box::new(tcp) as Box<dyn SinkStream>),
+                None => Ok::<_, String>(Box::new(tcp) as Box<dyn OutboundStream>),
                 Some(settings) => self.secure(host, Box::new(tcp), settings, protocol).await,
             }
         };
@@ -76,12 +90,13 @@ impl SinkConnector {
     pub(crate) async fn secure(
         &self,
         host: &str,
-        stream: Box<dyn SinkStream>,
+        stream: Box<dyn OutboundStream>,
         settings: &SinkTls,
         protocol: Option<&[u8]>,
-    ) -> Result<Box<dyn SinkStream>, String> {
+    ) -> Result<Box<dyn OutboundStream>, String> {
         let mut config = self.tls.get(settings)?;
         if let Some(protocol) = protocol {
+            // A copy, since connections without the protocol share the configuration. The session cache stays shared.
             Arc::make_mut(&mut config).alpn_protocols = vec![protocol.to_vec()];
         }
         let connector = TlsConnector::from(config);

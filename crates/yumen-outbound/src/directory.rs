@@ -18,9 +18,7 @@ use yumen_plugin::{
     DirectorySearch, DirectorySecurity, DirectoryService, DirectoryTarget, SinkTls,
 };
 
-use crate::connector::{SendFault, SinkConnector, SinkStream};
-use crate::sender::CONNECTS_MAX;
-use crate::tls::TlsClients;
+use crate::connector::{OutboundConnector, OutboundStream, SendFault};
 use wire::{LdapOperation, LdapOutcome, SearchRequest};
 
 /// Queries of a process to one server that are in flight.
@@ -33,7 +31,7 @@ const SEARCH_MESSAGES_MAX: usize = 1000;
 /// The directory service of a process.
 pub struct DirectoryClient {
     runtime: Handle,
-    tls: Arc<TlsClients>,
+    connector: OutboundConnector,
     connections: Arc<DirectoryConnections>,
     servers: Mutex<HashMap<(String, u16), Arc<DirectoryServer>>>,
 }
@@ -43,7 +41,7 @@ impl DirectoryClient {
     pub fn new(runtime: Handle) -> DirectoryClient {
         DirectoryClient {
             runtime,
-            tls: Arc::default(),
+            connector: OutboundConnector::default(),
             connections: Arc::default(),
             servers: Mutex::default(),
         }
@@ -60,8 +58,7 @@ impl DirectoryClient {
     }
 
     fn new_server(&self) -> Arc<DirectoryServer> {
-        let connects = Arc::new(Semaphore::new(CONNECTS_MAX));
-        let connector = SinkConnector { tls: self.tls.clone(), connects };
+        let connector = self.connector.with_own_bound();
         Arc::new(DirectoryServer { connector, queries: Arc::new(Semaphore::new(QUERIES_MAX)) })
     }
 }
@@ -85,7 +82,7 @@ impl DirectoryService for DirectoryClient {
 
 /// Bounds of one server.
 struct DirectoryServer {
-    connector: SinkConnector,
+    connector: OutboundConnector,
     queries: Arc<Semaphore>,
 }
 
@@ -168,14 +165,14 @@ impl DirectoryServer {
 
 /// A connection to a directory.
 struct DirectoryConnection {
-    stream: Box<dyn SinkStream>,
+    stream: Box<dyn OutboundStream>,
     /// Bytes behind the last message.
     received: Vec<u8>,
     last_id: u32,
 }
 
 impl DirectoryConnection {
-    fn new(stream: Box<dyn SinkStream>) -> DirectoryConnection {
+    fn new(stream: Box<dyn OutboundStream>) -> DirectoryConnection {
         DirectoryConnection { stream, received: Vec::new(), last_id: 0 }
     }
 

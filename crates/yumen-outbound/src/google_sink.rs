@@ -2,22 +2,14 @@
 
 use std::time::{Duration, SystemTime};
 
-use aws_lc_rs::rand::SystemRandom;
-use aws_lc_rs::rsa::KeyPair;
-use aws_lc_rs::signature::RSA_PKCS1_SHA256;
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use rustls::pki_types::PrivateKeyDer;
-use rustls::pki_types::pem::PemObject;
 use tokio::time::Instant;
 use yumen_plugin::{GoogleAccount, SinkReply, SinkRequest};
 
-use crate::connector::{SendFault, SinkConnector};
+use crate::connector::{OutboundConnector, SendFault};
 use crate::http_sink::HttpSink;
+use crate::service_account::ServiceAccountKey;
 
-/// Life of the signed request in seconds; the longest that Google accepts.
-const ASSERTION_LIFE_S: u64 = 3600;
 /// Time before the end of a token at which the next one is fetched.
 const RENEW_BEFORE: Duration = Duration::from_secs(60);
 /// Idle timeout of connections in milliseconds.
@@ -38,7 +30,7 @@ struct AccessToken {
 }
 
 impl GoogleSink {
-    pub(crate) fn new(account: GoogleAccount, connector: &SinkConnector) -> GoogleSink {
+    pub(crate) fn new(account: GoogleAccount, connector: &OutboundConnector) -> GoogleSink {
         let server = |origin: &String| {
             let origins = std::slice::from_ref(origin);
             HttpSink::new(origins, account.tls.clone(), account.timeout_ms, IDLE_MS, connector.clone())
@@ -66,7 +58,9 @@ impl GoogleSink {
         }
         let failed = |why: String| SendFault::Failed(format!("failed to get google oauth token: {why}"));
         let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let assertion = assertion(&self.account, unix.as_secs()).map_err(failed)?;
+        let GoogleAccount { client_email, private_key, token_url, scope, .. } = &self.account;
+        let account = ServiceAccountKey { client_email, private_key, token_url, scope };
+        let assertion = account.assertion(unix.as_secs()).map_err(failed)?;
         // All characters of a token in compact form are unreserved.
         let body =
             format!("grant_type=urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Ajwt-bearer&assertion={assertion}");
@@ -97,32 +91,6 @@ fn read_token(body: &[u8]) -> Option<AccessToken> {
     let life_s = reply.get("expires_in").and_then(serde_json::Value::as_u64).unwrap_or(0).min(86_400);
     let renew_at = Instant::now() + Duration::from_secs(life_s).saturating_sub(RENEW_BEFORE);
     is_field_value.then_some(AccessToken { authorization, renew_at })
-}
-
-/// The signed request for a token.
-fn assertion(account: &GoogleAccount, unix_s: u64) -> Result<String, String> {
-    let no_key = || "private_key is no RSA key in PEM".to_owned();
-    let key = match PrivateKeyDer::from_pem_slice(account.private_key.as_bytes()) {
-        Ok(PrivateKeyDer::Pkcs8(key)) => KeyPair::from_pkcs8(key.secret_pkcs8_der()),
-        Ok(PrivateKeyDer::Pkcs1(key)) => KeyPair::from_der(key.secret_pkcs1_der()),
-        _ => return Err(no_key()),
-    };
-    let key = key.map_err(|_| no_key())?;
-    let claims = serde_json::json!({
-        "iss": account.client_email,
-        "sub": account.client_email,
-        "aud": account.token_url,
-        "scope": account.scope,
-        "iat": unix_s,
-        "exp": unix_s + ASSERTION_LIFE_S,
-    });
-    let encode = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
-    let signed =
-        format!("{}.{}", encode(br#"{"alg":"RS256","typ":"JWT"}"#), encode(claims.to_string().as_bytes()));
-    let mut signature = vec![0; key.public_modulus_len()];
-    key.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), signed.as_bytes(), &mut signature)
-        .map_err(|_| "signing failed".to_owned())?;
-    Ok(format!("{signed}.{}", encode(&signature)))
 }
 
 #[cfg(test)]

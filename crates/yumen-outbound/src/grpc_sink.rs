@@ -1,5 +1,6 @@
 //! Sinks that are gRPC servers: unary calls over one kept HTTP/2 connection.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,7 +13,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::time::Instant;
 use yumen_plugin::{SinkReply, SinkRequest, SinkTls};
 
-use crate::connector::{SendFault, SinkConnector};
+use crate::connector::{OutboundConnector, SendFault};
 use crate::http_sink::{PartsBody, SinkOrigin};
 
 /// Bytes of a response message that are kept.
@@ -22,11 +23,12 @@ const PREFIX_BYTES: usize = 5;
 
 /// A gRPC server.
 pub(crate) struct GrpcSink {
-    origin: Option<SinkOrigin>,
+    /// `None` for an address that is none.
+    origin: Option<Arc<SinkOrigin>>,
     tls: SinkTls,
     timeout: Duration,
     idle: Duration,
-    connector: SinkConnector,
+    connector: OutboundConnector,
     kept: Option<(SendRequest<PartsBody>, Instant)>,
 }
 
@@ -36,23 +38,24 @@ impl GrpcSink {
         tls: SinkTls,
         timeout_ms: u64,
         idle_ms: u64,
-        connector: SinkConnector,
+        connector: OutboundConnector,
     ) -> GrpcSink {
         let (timeout, idle) = (Duration::from_millis(timeout_ms), Duration::from_millis(idle_ms));
-        GrpcSink { origin: SinkOrigin::parse(endpoint), tls, timeout, idle, connector, kept: None }
+        let origin = SinkOrigin::parse(endpoint).map(Arc::new);
+        GrpcSink { origin, tls, timeout, idle, connector, kept: None }
     }
 
     /// Calls the method in the target of the request with its body as the message. The status of the reply is 200 for
     /// the gRPC status OK.
     pub(crate) async fn send(&mut self, request: &SinkRequest) -> Result<SinkReply, SendFault> {
-        let Some(origin) = self.origin.take() else {
+        let Some(origin) = self.origin.clone() else {
             return Err(SendFault::Refused("no valid server address".to_owned()));
         };
         let timeout = self.timeout;
         let result = tokio::time::timeout(timeout, self.call(&origin, request)).await;
         let failed =
             |why: String| SendFault::Failed(format!("failed to request {}: {why}", origin.authority));
-        let result = match result {
+        match result {
             Ok(Ok(reply)) => Ok(reply),
             Ok(Err(CallFault::Send(fault))) => Err(fault),
             Ok(Err(CallFault::Broken(why))) => Err(failed(why)),
@@ -60,20 +63,24 @@ impl GrpcSink {
                 self.kept = None;
                 Err(failed("timeout".to_owned()))
             }
-        };
-        self.origin = Some(origin);
-        result
+        }
     }
 
     async fn call(&mut self, origin: &SinkOrigin, request: &SinkRequest) -> Result<SinkReply, CallFault> {
         let kept =
             self.kept.take().filter(|(sender, since)| !sender.is_closed() && since.elapsed() < self.idle);
+        let is_kept = kept.is_some();
         let mut sender = match kept {
             Some((sender, _)) => sender,
             None => self.connect(origin).await?,
         };
-        let response = sender.send_request(build(origin, request)?).await?;
-        let reply = read(response).await?;
+        let mut result = sender.send_request(build(origin, request)?).await;
+        if result.is_err() && is_kept {
+            // As in `HttpServer::exchange`: the server may have closed an idle connection.
+            sender = self.connect(origin).await?;
+            result = sender.send_request(build(origin, request)?).await;
+        }
+        let reply = read(result?).await?;
         self.kept = Some((sender, Instant::now()));
         Ok(reply)
     }

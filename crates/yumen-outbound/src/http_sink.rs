@@ -16,7 +16,7 @@ use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
 use yumen_plugin::{SinkReply, SinkRequest, SinkTls};
 
-use crate::connector::{SendFault, SinkConnector};
+use crate::connector::{OutboundConnector, SendFault};
 
 /// Bytes of a response body that are read.
 const REPLY_BYTES_MAX: usize = 64 * 1024;
@@ -29,7 +29,7 @@ pub(crate) struct HttpSink {
     tls: SinkTls,
     timeout: Duration,
     idle: Duration,
-    connector: SinkConnector,
+    connector: OutboundConnector,
 }
 
 /// The origin of an HTTP server.
@@ -67,7 +67,7 @@ impl HttpSink {
         tls: SinkTls,
         timeout_ms: u64,
         idle_ms: u64,
-        connector: SinkConnector,
+        connector: OutboundConnector,
     ) -> HttpSink {
         let servers: Vec<HttpServer> = endpoints.iter().filter_map(|origin| HttpServer::of(origin)).collect();
         // Senders of several nodes must not all begin with the first server.
@@ -104,7 +104,7 @@ impl HttpServer {
     async fn exchange(
         &mut self,
         request: &SinkRequest,
-        connector: &SinkConnector,
+        connector: &OutboundConnector,
         tls: Option<&SinkTls>,
         timeout: Duration,
         idle: Duration,
@@ -134,7 +134,7 @@ impl HttpServer {
 
     async fn connect(
         &self,
-        connector: &SinkConnector,
+        connector: &OutboundConnector,
         tls: Option<&SinkTls>,
         timeout: Duration,
     ) -> Result<SendRequest<PartsBody>, SendFault> {

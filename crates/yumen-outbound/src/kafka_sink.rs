@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 use yumen_plugin::{KafkaMechanism, KafkaSettings, SinkRequest};
 
-use crate::connector::{SendFault, SinkConnector, SinkStream};
+use crate::connector::{OutboundConnector, OutboundStream, SendFault};
 use scram::ScramLogin;
 use wire::{BrokerAddress, KafkaApi, TopicLayout};
 
@@ -20,7 +20,7 @@ const CHANGE_PAUSE: Duration = Duration::from_millis(100);
 /// A topic of a cluster.
 pub(crate) struct KafkaSink {
     settings: KafkaSettings,
-    connector: SinkConnector,
+    connector: OutboundConnector,
     /// Connections by host and port.
     connections: HashMap<(String, u16), KafkaConnection>,
     layout: Option<(TopicLayout, Instant)>,
@@ -29,7 +29,7 @@ pub(crate) struct KafkaSink {
 }
 
 impl KafkaSink {
-    pub(crate) fn new(settings: KafkaSettings, connector: SinkConnector) -> KafkaSink {
+    pub(crate) fn new(settings: KafkaSettings, connector: OutboundConnector) -> KafkaSink {
         // Senders of several nodes must not all begin with the first partition.
         let turn = getrandom::u32().unwrap_or(0) as usize;
         KafkaSink { settings, connector, connections: HashMap::new(), layout: None, turn }
@@ -208,7 +208,7 @@ fn error_text(code: i16) -> String {
 
 /// A connection to a broker.
 struct KafkaConnection {
-    stream: Box<dyn SinkStream>,
+    stream: Box<dyn OutboundStream>,
     correlation: i32,
 }
 
@@ -216,7 +216,7 @@ impl KafkaConnection {
     /// Connects and logs in.
     async fn open(
         settings: &KafkaSettings,
-        connector: &SinkConnector,
+        connector: &OutboundConnector,
         broker: &BrokerAddress,
     ) -> Result<KafkaConnection, ProduceFault> {
         let limit = Duration::from_millis(settings.timeout_ms);

@@ -12,6 +12,7 @@ mod grpc_sink;
 mod http_sink;
 mod kafka_sink;
 mod sender;
+mod service_account;
 mod standing;
 mod stream_sink;
 mod tls;
@@ -19,5 +20,6 @@ mod transport;
 
 pub use directory::DirectoryClient;
 pub use sender::{SenderTools, run_sender};
+pub use service_account::{ASSERTION_LIFE_S, ServiceAccountKey};
 pub use standing::SinkStanding;
-pub use tls::TlsClients;
+pub use tls::{TlsClients, trust_anchors, unverified};

@@ -5,20 +5,17 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use yumen_base::Now;
 use yumen_plugin::sink::{SinkReceiver, SinkResult};
 use yumen_plugin::{SinkBatch, SinkChunk, SinkHeartbeat, SinkReply, SinkRequest, SinkVerdict};
 
 use crate::batch::BatchClock;
-use crate::connector::{SendFault, SinkConnector};
+use crate::connector::{OutboundConnector, SendFault};
 use crate::standing::SinkStanding;
-use crate::tls::TlsClients;
 use crate::transport::SinkTransport;
 
-/// Connections that the senders of a process open at the same time.
-pub(crate) const CONNECTS_MAX: usize = 64;
 /// Longest pause that a server may ask for by `Retry-After`.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 /// Shortest pause before a repetition, so that a server that refuses at once is not flooded.
@@ -27,8 +24,7 @@ const RETRY_PAUSE_MIN: Duration = Duration::from_millis(20);
 /// Resources that all senders of a process share.
 #[derive(Clone)]
 pub struct SenderTools {
-    tls: Arc<TlsClients>,
-    connects: Arc<Semaphore>,
+    connector: OutboundConnector,
     /// True once the process ends: waiting entries are sent at once, without pauses.
     stop: watch::Receiver<bool>,
     started: Instant,
@@ -37,8 +33,7 @@ pub struct SenderTools {
 impl SenderTools {
     /// Resources for senders that end when `stop` becomes true.
     pub fn new(stop: watch::Receiver<bool>) -> SenderTools {
-        let connects = Arc::new(Semaphore::new(CONNECTS_MAX));
-        SenderTools { tls: Arc::default(), connects, stop, started: Instant::now() }
+        SenderTools { connector: OutboundConnector::default(), stop, started: Instant::now() }
     }
 
     /// Monotonic milliseconds.
@@ -54,14 +49,13 @@ impl SenderTools {
 
 /// Sends the entries of a queue until it is closed and empty, or the process ends.
 pub async fn run_sender(receiver: SinkReceiver, tools: SenderTools, standing: Arc<SinkStanding>) {
-    let connector = SinkConnector { tls: tools.tls.clone(), connects: tools.connects.clone() };
     let spec = &receiver.queue.spec;
     let beats = receiver.queue.encoder.heartbeat(0).is_some();
     let mut sender = SinkSender {
         beat_at: beats.then(Instant::now),
         beats_taken: 0,
         clock: BatchClock::new(&spec.policy),
-        transport: SinkTransport::new(&spec.address, connector),
+        transport: SinkTransport::new(&spec.address, tools.connector.clone()),
         separator: receiver.queue.encoder.framing().separator.len(),
         waiting: VecDeque::new(),
         is_prepared: false,

@@ -11,7 +11,7 @@ use tokio::net::UdpSocket;
 use tokio::time::Instant;
 use yumen_plugin::{SinkRequest, SinkTls};
 
-use crate::connector::{SendFault, SinkConnector, SinkStream};
+use crate::connector::{OutboundConnector, OutboundStream, SendFault};
 
 /// Largest UDP payload over IPv4 in bytes.
 const DATAGRAM_BYTES_MAX: usize = 65_507;
@@ -23,8 +23,8 @@ pub(crate) struct TcpSink {
     tls: Option<SinkTls>,
     timeout: Duration,
     idle: Duration,
-    connector: SinkConnector,
-    kept: Option<(Box<dyn SinkStream>, Instant)>,
+    connector: OutboundConnector,
+    kept: Option<(Box<dyn OutboundStream>, Instant)>,
 }
 
 impl TcpSink {
@@ -34,7 +34,7 @@ impl TcpSink {
         tls: Option<SinkTls>,
         timeout_ms: u64,
         idle_ms: u64,
-        connector: SinkConnector,
+        connector: OutboundConnector,
     ) -> TcpSink {
         let (timeout, idle) = (Duration::from_millis(timeout_ms), Duration::from_millis(idle_ms));
         TcpSink { host, port, tls, timeout, idle, connector, kept: None }
@@ -68,7 +68,7 @@ impl TcpSink {
         }
     }
 
-    async fn take_kept(&mut self) -> Option<Box<dyn SinkStream>> {
+    async fn take_kept(&mut self) -> Option<Box<dyn OutboundStream>> {
         let (mut stream, since) = self.kept.take()?;
         if since.elapsed() >= self.idle {
             return None;

@@ -1,4 +1,4 @@
-//! TLS client configurations by the settings of sinks.
+//! TLS client configurations by their settings.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,9 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use yumen_base::pem;
 use yumen_plugin::SinkTls;
+
+/// Most configurations that are kept. Settings that change, such as trust anchors, leave their configurations behind.
+const KNOWN_MAX: usize = 256;
 
 /// Client configurations that connections share, with their session tickets.
 #[derive(Default)]
@@ -24,6 +28,10 @@ impl TlsClients {
             return Ok(config.clone());
         }
         let config = Arc::new(build(settings)?);
+        if known.len() >= KNOWN_MAX {
+            // Those in use are built again.
+            known.clear();
+        }
         known.insert(settings.clone(), config.clone());
         Ok(config)
     }
@@ -35,24 +43,42 @@ fn build(settings: &SinkTls) -> Result<ClientConfig, String> {
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
-    if !settings.verify {
-        let verifier = Arc::new(UnverifiedCertificate(algorithms));
-        return Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth());
-    }
-    let mut roots = RootCertStore::empty();
-    match &settings.ca_pem {
-        Some(pem) => {
-            for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
-                let certificate = certificate.map_err(|error| format!("trust anchor: {error}"))?;
-                roots.add(certificate).map_err(|error| format!("trust anchor: {error}"))?;
-            }
+    let builder = match &settings.ca_pem {
+        _ if !settings.verify => builder.dangerous().with_custom_certificate_verifier(unverified(algorithms)),
+        Some(pem) => builder.with_root_certificates(trust_anchors(pem.as_bytes())?),
+        None => {
+            let mut roots = RootCertStore::empty();
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            builder.with_root_certificates(roots)
         }
-        None => drop(roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs)),
-    }
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+    };
+    let Some(client) = &settings.client else { return Ok(builder.with_no_client_auth()) };
+    let certificates = CertificateDer::pem_slice_iter(client.chain_pem.as_bytes());
+    let chain = certificates.collect::<Result<Vec<_>, _>>();
+    let chain =
+        chain.map_err(|_| format!("client certificate: {}", pem::flaw(client.chain_pem.as_bytes())))?;
+    let key = PrivateKeyDer::from_pem_slice(client.key_pem.as_bytes())
+        .map_err(|_| format!("key of the client certificate: {}", pem::flaw(client.key_pem.as_bytes())))?;
+    builder.with_client_auth_cert(chain, key).map_err(|error| format!("client certificate: {error}"))
 }
 
-/// Accepts any certificate, for settings that switch verification off, as several plugins of APISIX do by default.
+/// The trust anchors in a PEM text.
+pub fn trust_anchors(text: &[u8]) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(text) {
+        let certificate = certificate.map_err(|_| format!("trust anchor: {}", pem::flaw(text)))?;
+        roots.add(certificate).map_err(|error| format!("trust anchor: {error}"))?;
+    }
+    // An empty store would refuse every server with a misleading error.
+    if roots.is_empty() { Err(format!("trust anchor: {}", pem::flaw(text))) } else { Ok(roots) }
+}
+
+/// A verifier that accepts any certificate, for settings that switch verification off, as several plugins of APISIX do by
+/// default. Signatures of the handshake are verified nevertheless.
+pub fn unverified(algorithms: WebPkiSupportedAlgorithms) -> Arc<dyn ServerCertVerifier> {
+    Arc::new(UnverifiedCertificate(algorithms))
+}
+
 #[derive(Debug)]
 struct UnverifiedCertificate(WebPkiSupportedAlgorithms);
 
@@ -90,3 +116,6 @@ impl ServerCertVerifier for UnverifiedCertificate {
         self.0.supported_schemes()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 
 use yumen_plugin::{SinkAddress, SinkReply, SinkRequest};
 
-use crate::connector::{SendFault, SinkConnector};
+use crate::connector::{OutboundConnector, SendFault};
 use crate::file_sink::FileSink;
 use crate::google_sink::GoogleSink;
 use crate::grpc_sink::GrpcSink;
@@ -23,7 +23,7 @@ pub(crate) enum SinkTransport {
 
 impl SinkTransport {
     /// The transport for an address; connects when it is used.
-    pub(crate) fn new(address: &SinkAddress, connector: SinkConnector) -> SinkTransport {
+    pub(crate) fn new(address: &SinkAddress, connector: OutboundConnector) -> SinkTransport {
         match address.clone() {
             SinkAddress::Http { endpoints, tls, timeout_ms, idle_ms } => {
                 SinkTransport::Http(HttpSink::new(&endpoints, tls, timeout_ms, idle_ms, connector))

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use yumen_base::Now;
-use yumen_http::{Fields, Framing, RequestHead};
+use yumen_http::{Fields, Framing, KnownField, RequestHead};
 
 use crate::{
     BacktrackBudget, BacktrackLimitExceeded, BodyTap, BufferedBody, Consumer, ConsumerIdentity,
@@ -129,7 +129,8 @@ impl<'s> Exchange<'s> {
 
     /// Whether the request names several media types, so that readers may parse its body differently.
     pub fn has_ambiguous_content_type(&self) -> bool {
-        crate::vars::has_ambiguous_type(self)
+        let mut types = self.request.fields.all_known(KnownField::ContentType);
+        types.next().is_some_and(|first| !is_one_media_type(first)) || types.next().is_some()
     }
 
     /// Returns the decoded value of a path parameter.
@@ -377,4 +378,21 @@ impl Exchange<'_> {
         }
         verdict
     }
+}
+
+/// Whether a `Content-Type` has exactly one media type.
+fn is_one_media_type(content_type: &[u8]) -> bool {
+    let mut is_quoted = false;
+    let mut is_escaped = false;
+    content_type.iter().all(|byte| {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if is_quoted => is_escaped = true,
+            b'"' => is_quoted = !is_quoted,
+            // A comma joins two field lines (RFC 9110 §5.3), unless a quoted parameter contains it.
+            b',' => return is_quoted,
+            _ => {}
+        }
+        true
+    })
 }

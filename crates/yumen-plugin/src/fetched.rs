@@ -210,6 +210,11 @@ impl FetchedCell {
         self.value.store(Some(Arc::new(FetchedEntry { value, generation })));
     }
 
+    /// Removes the value. Called by the fetcher only.
+    pub fn clear(&self) {
+        self.value.store(None);
+    }
+
     /// Sets the function by which [`FetchedCell::request_refresh`] reaches the fetcher. The first call wins.
     pub fn set_refresh(&self, refresh: impl Fn() + Send + Sync + 'static) {
         // A cell has one fetcher for the life of the process.

@@ -78,9 +78,9 @@ pub use per_worker::PerWorker;
 pub use plugin::{BodyChunk, DryRunResult, PhaseSet, Plugin, PrereadStep, Step};
 pub use response::LocalResponse;
 pub use sink::{
-    BatchPolicy, GoogleAccount, KafkaLogin, KafkaMechanism, KafkaSettings, NodeLogLevel, NodeLogSink,
-    SinkAddress, SinkBatch, SinkChunk, SinkEncoder, SinkFraming, SinkHandle, SinkHeartbeat, SinkQueue,
-    SinkRegistry, SinkReply, SinkRequest, SinkSpec, SinkTls, SinkVerdict,
+    BatchPolicy, ClientPair, GoogleAccount, KafkaLogin, KafkaMechanism, KafkaSettings, NodeLogLevel,
+    NodeLogSink, SinkAddress, SinkBatch, SinkChunk, SinkEncoder, SinkFraming, SinkHandle, SinkHeartbeat,
+    SinkQueue, SinkRegistry, SinkReply, SinkRequest, SinkSpec, SinkTls, SinkVerdict,
 };
 pub use subrequest::{OutboundProxy, SubrequestFault, SubrequestResponse, SubrequestSpec};
 pub use tap::{BodyTap, TapBudget};

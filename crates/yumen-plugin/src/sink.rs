@@ -199,7 +199,7 @@ impl std::fmt::Display for SinkAddress {
     }
 }
 
-/// TLS settings of a sink.
+/// TLS settings of connections to servers other than upstreams: sinks, directories, fetched documents.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct SinkTls {
     /// Whether the certificate of the server is verified.
@@ -208,6 +208,24 @@ pub struct SinkTls {
     pub server_name: Option<String>,
     /// Trust anchors in PEM instead of those of the system.
     pub ca_pem: Option<String>,
+    /// The client certificate.
+    pub client: Option<ClientPair>,
+}
+
+/// A client certificate with its private key.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct ClientPair {
+    /// The chain in PEM, the own certificate first.
+    pub chain_pem: String,
+    /// The private key in PEM.
+    pub key_pem: String,
+}
+
+impl std::fmt::Debug for ClientPair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Settings are formatted for comparison and in logs.
+        f.write_str("ClientPair")
+    }
 }
 
 /// The rules by which a sender makes, repeats and drops batches.

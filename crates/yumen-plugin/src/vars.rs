@@ -29,7 +29,6 @@ pub use data_values::{is_data_value, with_data_values};
 pub use escape::escape_argument;
 pub(crate) use graphql::GraphqlOperation;
 pub use inputs::VarInputs;
-pub(crate) use post::has_ambiguous_type;
 pub use process::ProcessVars;
 pub use template::VarTemplate;
 pub use unknown::unknown_names;

@@ -1,19 +1,13 @@
 //! `clickhouse-logger`: inserts log entries into a table of ClickHouse.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::InvalidSettings;
-use yumen_plugin::{
-    PluginBuildContext, SinkAddress, SinkBatch, SinkEncoder, SinkFraming, SinkRequest, SinkTls,
-};
+use yumen_plugin::{PluginBuildContext, SinkBatch, SinkEncoder, SinkFraming, SinkRequest};
 
-use crate::logging::{
-    BatchSettings, BodySettings, FormatSettings, LoggerKind, LoggerParts, SinkPlan, batch_policy,
-};
-use crate::sink_url::SinkUrl;
+use crate::logging::{LoggerKind, LoggerParts, LoggerSettings, post};
+use crate::sink_url::{SinkUrl, http_servers};
 
 /// Settings of `clickhouse-logger`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -54,11 +48,7 @@ pub(crate) struct ClickhouseLoggerSettings {
     #[serde(default = "name")]
     name: String,
     #[serde(flatten)]
-    batch: BatchSettings,
-    #[serde(flatten)]
-    format: FormatSettings,
-    #[serde(flatten)]
-    bodies: BodySettings,
+    common: LoggerSettings,
 }
 
 fn timeout() -> u64 {
@@ -85,11 +75,7 @@ impl LoggerKind for ClickhouseLogger {
         config: ClickhouseLoggerSettings,
         setup: &PluginBuildContext<'_>,
     ) -> Result<LoggerParts<Self>, InvalidSettings> {
-        let (path, addresses) = match (config.endpoint_addr, config.endpoint_addrs) {
-            (Some(address), _) => ("endpoint_addr", vec![address]),
-            (None, addresses) => ("endpoint_addrs", addresses.unwrap_or_default()),
-        };
-        let (endpoints, base) = SinkUrl::parse_all(path, &addresses)?;
+        let (endpoints, base) = SinkUrl::parse_either(config.endpoint_addr, config.endpoint_addrs)?;
         let encoder = InsertEncoder {
             target: if base.is_empty() { "/".to_owned() } else { base },
             statement: format!("INSERT INTO {} FORMAT JSONEachRow ", config.logtable),
@@ -100,19 +86,9 @@ impl LoggerKind for ClickhouseLogger {
                 ("X-ClickHouse-Database".to_owned(), config.database),
             ],
         };
-        let sink = SinkPlan {
-            name: config.name,
-            address: SinkAddress::Http {
-                endpoints,
-                tls: SinkTls { verify: config.ssl_verify, ..SinkTls::default() },
-                timeout_ms: config.timeout.saturating_mul(1000),
-                idle_ms: 60_000,
-            },
-            policy: batch_policy(&config.batch, setup.metadata),
-            encoder_settings: format!("{encoder:?}"),
-            encoder: Arc::new(encoder),
-        };
-        Ok(LoggerParts { kind: ClickhouseLogger, format: config.format, bodies: config.bodies, sink })
+        let address = http_servers(endpoints, config.ssl_verify, config.timeout.saturating_mul(1000), 60_000);
+        let sink = config.common.batch.sink(config.name, address, encoder, setup);
+        Ok(config.common.parts(ClickhouseLogger, sink))
     }
 }
 
@@ -131,7 +107,6 @@ impl SinkEncoder for InsertEncoder {
     fn requests(&self, batch: &SinkBatch<'_>) -> Vec<SinkRequest> {
         let mut body = vec![Bytes::from(self.statement.clone())];
         body.extend(batch.framed(self.framing()));
-        let (target, fields) = (self.target.clone(), self.fields.clone());
-        vec![SinkRequest { method: "POST", target, fields, body, entries: batch.entries }]
+        vec![post(batch, &self.target, self.fields.clone(), body)]
     }
 }

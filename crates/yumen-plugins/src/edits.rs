@@ -42,7 +42,8 @@ pub(crate) struct PresenceEditSettings {
     append: HeaderEntries,
 }
 
-fn appended_schema(_: &mut SchemaGenerator) -> Schema {
+/// Names and values of fields, where a field may have several values.
+pub(crate) fn appended_schema(_: &mut SchemaGenerator) -> Schema {
     let scalar = serde_json::json!([{"type": "string"}, {"type": "number"}]);
     json_schema!({
         "type": "object",

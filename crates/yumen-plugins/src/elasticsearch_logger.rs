@@ -1,7 +1,6 @@
 //! `elasticsearch-logger`: sends log entries to Elasticsearch or OpenSearch by the bulk API.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use base64::Engine as _;
@@ -12,16 +11,13 @@ use serde::Deserialize;
 use serde_json::Value;
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
-    PluginBuildContext, SinkAddress, SinkBatch, SinkEncoder, SinkFraming, SinkReply, SinkRequest, SinkTls,
-    SinkVerdict, VarTemplate,
+    PluginBuildContext, SinkBatch, SinkEncoder, SinkFraming, SinkReply, SinkRequest, SinkVerdict, VarTemplate,
 };
 
 use crate::log_time::write_strftime;
 use crate::logging::json_text::write_json_text;
-use crate::logging::{
-    BatchSettings, BodySettings, FormatSettings, LogEntry, LoggerKind, LoggerParts, SinkPlan, batch_policy,
-};
-use crate::sink_url::SinkUrl;
+use crate::logging::{LogEntry, LoggerKind, LoggerParts, LoggerSettings, post};
+use crate::sink_url::{SinkUrl, http_servers};
 
 /// Settings of `elasticsearch-logger`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -54,11 +50,7 @@ pub(crate) struct ElasticsearchLoggerSettings {
     #[serde(default = "name")]
     name: String,
     #[serde(flatten)]
-    batch: BatchSettings,
-    #[serde(flatten)]
-    format: FormatSettings,
-    #[serde(flatten)]
-    bodies: BodySettings,
+    common: LoggerSettings,
 }
 
 /// Metadata of the documents.
@@ -128,11 +120,7 @@ impl LoggerKind for ElasticsearchLogger {
         config: ElasticsearchLoggerSettings,
         setup: &PluginBuildContext<'_>,
     ) -> Result<LoggerParts<Self>, InvalidSettings> {
-        let (path, addresses) = match (config.endpoint_addr, config.endpoint_addrs) {
-            (Some(address), _) => ("endpoint_addr", vec![address]),
-            (None, addresses) => ("endpoint_addrs", addresses.unwrap_or_default()),
-        };
-        let (endpoints, base) = SinkUrl::parse_all(path, &addresses)?;
+        let (endpoints, base) = SinkUrl::parse_either(config.endpoint_addr, config.endpoint_addrs)?;
         let index = config.field.map(|field| field.index).unwrap_or_default();
         let mut fields = Vec::new();
         if let Some(SearchCredentials { username, password }) = config.auth {
@@ -141,20 +129,10 @@ impl LoggerKind for ElasticsearchLogger {
         }
         fields.extend(config.headers.unwrap_or_default());
         let encoder = BulkEncoder { base, fields, has_types: AtomicBool::new(false) };
-        let sink = SinkPlan {
-            name: config.name,
-            address: SinkAddress::Http {
-                endpoints,
-                tls: SinkTls { verify: config.ssl_verify, ..SinkTls::default() },
-                timeout_ms: config.timeout.saturating_mul(1000),
-                idle_ms: 60_000,
-            },
-            policy: batch_policy(&config.batch, setup.metadata),
-            encoder_settings: format!("{}{:?}", encoder.base, encoder.fields),
-            encoder: Arc::new(encoder),
-        };
+        let address = http_servers(endpoints, config.ssl_verify, config.timeout.saturating_mul(1000), 60_000);
+        let sink = config.common.batch.sink(config.name, address, encoder, setup);
         let kind = ElasticsearchLogger { index: parse_index(&index) };
-        Ok(LoggerParts { kind, format: config.format, bodies: config.bodies, sink })
+        Ok(config.common.parts(kind, sink))
     }
 
     /// Index and entry, with a NUL between them, which JSON text never has.
@@ -172,6 +150,7 @@ impl LoggerKind for ElasticsearchLogger {
     }
 }
 
+#[derive(Debug)]
 struct BulkEncoder {
     base: String,
     fields: Vec<(String, String)>,
@@ -201,13 +180,7 @@ impl SinkEncoder for BulkEncoder {
             ("Accept".to_owned(), "application/vnd.elasticsearch+json".to_owned()),
         ];
         fields.extend(self.fields.iter().cloned());
-        vec![SinkRequest {
-            method: "POST",
-            target: format!("{}/_bulk", self.base),
-            fields,
-            body: vec![Bytes::from(body)],
-            entries: batch.entries,
-        }]
+        vec![post(batch, &format!("{}/_bulk", self.base), fields, vec![Bytes::from(body)])]
     }
 
     fn verdict(&self, reply: &SinkReply) -> SinkVerdict {

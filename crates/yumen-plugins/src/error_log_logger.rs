@@ -14,6 +14,7 @@ use yumen_plugin::{
     SinkReply, SinkRequest, SinkSpec, SinkTls, SinkVerdict,
 };
 
+use crate::logging::post;
 use crate::sink_url::SinkUrl;
 
 #[cfg(test)]
@@ -454,13 +455,7 @@ impl SinkEncoder for NodeLogEncoder {
         body.extend(batch.framed(self.framing));
         let mut fields = vec![("Content-Type".to_owned(), "application/json".to_owned())];
         fields.extend(self.fields.iter().cloned());
-        vec![SinkRequest {
-            method: "POST",
-            target: self.target.clone(),
-            fields,
-            body,
-            entries: batch.entries,
-        }]
+        vec![post(batch, &self.target, fields, body)]
     }
 
     fn verdict(&self, reply: &SinkReply) -> SinkVerdict {

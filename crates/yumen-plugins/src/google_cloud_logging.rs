@@ -1,7 +1,5 @@
 //! `google-cloud-logging`: writes log entries to Google Cloud Logging.
 
-use std::sync::Arc;
-
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -13,9 +11,7 @@ use yumen_plugin::{
 
 use crate::log_time::write_utc_ms;
 use crate::logging::json_text::{ObjectWriter, write_json_text};
-use crate::logging::{
-    BatchSettings, BodySettings, FormatSettings, LogEntry, LoggerKind, LoggerParts, SinkPlan, batch_policy,
-};
+use crate::logging::{BatchSettings, BodySettings, FormatSettings, LogEntry, LoggerKind, LoggerParts, post};
 use crate::sink_url::SinkUrl;
 
 #[cfg(test)]
@@ -160,23 +156,18 @@ impl LoggerKind for GoogleCloudLogging {
         // The braces of the last member were cut off with those of the object.
         let common = format!("{common}}}").into_bytes();
         let encoder = GoogleEncoder { target: entries.target };
-        let sink = SinkPlan {
-            name: config.name,
-            address: SinkAddress::Google(Box::new(GoogleAccount {
-                endpoint: entries.origin,
-                token_endpoint: tokens.origin,
-                token_target: tokens.target,
-                token_url: account.token_uri,
-                client_email: account.client_email,
-                private_key: account.private_key,
-                scope: account.scopes.unwrap_or(account.scope).join(" "),
-                tls: SinkTls { verify: config.ssl_verify, ..SinkTls::default() },
-                timeout_ms: TIMEOUT_MS,
-            })),
-            policy: batch_policy(&config.batch, setup.metadata),
-            encoder_settings: format!("{encoder:?}"),
-            encoder: Arc::new(encoder),
-        };
+        let address = SinkAddress::Google(Box::new(GoogleAccount {
+            endpoint: entries.origin,
+            token_endpoint: tokens.origin,
+            token_target: tokens.target,
+            token_url: account.token_uri,
+            client_email: account.client_email,
+            private_key: account.private_key,
+            scope: account.scopes.unwrap_or(account.scope).join(" "),
+            tls: SinkTls { verify: config.ssl_verify, ..SinkTls::default() },
+            timeout_ms: TIMEOUT_MS,
+        }));
+        let sink = config.batch.sink(config.name, address, encoder, setup);
         let kind = GoogleCloudLogging { common, request_id: Var::parse("request_id") };
         Ok(LoggerParts { kind, format: config.format, bodies: BodySettings::default(), sink })
     }
@@ -275,13 +266,8 @@ impl SinkEncoder for GoogleEncoder {
     }
 
     fn requests(&self, batch: &SinkBatch<'_>) -> Vec<SinkRequest> {
-        vec![SinkRequest {
-            method: "POST",
-            target: self.target.clone(),
-            fields: vec![("Content-Type".to_owned(), "application/json".to_owned())],
-            body: batch.framed(self.framing()),
-            entries: batch.entries,
-        }]
+        let fields = vec![("Content-Type".to_owned(), "application/json".to_owned())];
+        vec![post(batch, &self.target, fields, batch.framed(self.framing()))]
     }
 
     fn verdict(&self, reply: &SinkReply) -> SinkVerdict {

@@ -1,18 +1,12 @@
 //! `http-logger`: sends log entries to an HTTP server.
 
-use std::sync::Arc;
-
 use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::InvalidSettings;
-use yumen_plugin::{
-    PluginBuildContext, SinkAddress, SinkBatch, SinkEncoder, SinkFraming, SinkRequest, SinkTls,
-};
+use yumen_plugin::{PluginBuildContext, SinkBatch, SinkEncoder, SinkFraming, SinkRequest};
 
-use crate::logging::{
-    BatchSettings, BodySettings, FormatSettings, LoggerKind, LoggerParts, SinkPlan, batch_policy,
-};
-use crate::sink_url::SinkUrl;
+use crate::logging::{LoggerKind, LoggerParts, LoggerSettings, post};
+use crate::sink_url::{SinkUrl, http_servers};
 
 /// Settings of `http-logger`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -37,11 +31,7 @@ pub(crate) struct HttpLoggerSettings {
     #[serde(default = "name")]
     name: String,
     #[serde(flatten)]
-    batch: BatchSettings,
-    #[serde(flatten)]
-    format: FormatSettings,
-    #[serde(flatten)]
-    bodies: BodySettings,
+    common: LoggerSettings,
 }
 
 fn timeout() -> u64 {
@@ -79,21 +69,12 @@ impl LoggerKind for HttpLogger {
             target: url.target,
             authorization: config.auth_header,
             concat_method: config.concat_method,
-            is_single: config.batch.batch_max_size == 1,
+            is_single: config.common.batch.batch_max_size == 1,
         };
-        let sink = SinkPlan {
-            name: config.name,
-            address: SinkAddress::Http {
-                endpoints: vec![url.origin],
-                tls: SinkTls { verify: config.ssl_verify, ..SinkTls::default() },
-                timeout_ms: config.timeout.saturating_mul(1000),
-                idle_ms: 60_000,
-            },
-            policy: batch_policy(&config.batch, setup.metadata),
-            encoder_settings: format!("{encoder:?}"),
-            encoder: Arc::new(encoder),
-        };
-        Ok(LoggerParts { kind: HttpLogger, format: config.format, bodies: config.bodies, sink })
+        let address =
+            http_servers(vec![url.origin], config.ssl_verify, config.timeout.saturating_mul(1000), 60_000);
+        let sink = config.common.batch.sink(config.name, address, encoder, setup);
+        Ok(config.common.parts(HttpLogger, sink))
     }
 }
 
@@ -122,13 +103,7 @@ impl SinkEncoder for HttpLogEncoder {
         let mut fields = vec![("Content-Type".to_owned(), content_type.to_owned())];
         fields.extend(self.authorization.iter().map(|value| ("Authorization".to_owned(), value.clone())));
         let body = batch.framed(self.framing());
-        vec![SinkRequest {
-            method: "POST",
-            target: self.target.clone(),
-            fields,
-            body,
-            entries: batch.entries,
-        }]
+        vec![post(batch, &self.target, fields, body)]
     }
 }
 

@@ -11,8 +11,7 @@ use yumen_plugin::{KafkaLogin, KafkaMechanism, KafkaSettings, PluginBuildContext
 
 use crate::logging::json_text::write_json_text;
 use crate::logging::{
-    BatchSettings, BodySettings, FormatSettings, JsonEncoder, LogEntry, LoggerKind, LoggerParts, SinkPlan,
-    batch_policy,
+    JsonEncoder, LogEntry, LoggerKind, LoggerParts, LoggerSettings, SinkPlan, batch_policy,
 };
 
 /// Settings of `kafka-logger`.
@@ -55,11 +54,7 @@ pub(crate) struct KafkaLoggerSettings {
     #[serde(default = "name")]
     name: String,
     #[serde(flatten)]
-    batch: BatchSettings,
-    #[serde(flatten)]
-    format: FormatSettings,
-    #[serde(flatten)]
-    bodies: BodySettings,
+    common: LoggerSettings,
 }
 
 /// Settings of the producer of APISIX, which have no effect here.
@@ -232,16 +227,16 @@ impl LoggerKind for KafkaLogger {
         let sink = SinkPlan {
             name: config.name,
             address: SinkAddress::Kafka(Box::new(settings)),
-            policy: batch_policy(&config.batch, setup.metadata),
-            encoder: Arc::new(JsonEncoder::new(&config.batch)),
+            policy: batch_policy(&config.common.batch, setup.metadata),
+            encoder: Arc::new(JsonEncoder::new(&config.common.batch)),
             encoder_settings: String::new(),
         };
         let kind = KafkaLogger {
             format: config.meta_format,
-            is_single: config.batch.batch_max_size == 1,
-            includes_body: config.bodies.include_req_body,
+            is_single: config.common.batch.batch_max_size == 1,
+            includes_body: config.common.bodies.include_req_body,
         };
-        Ok(LoggerParts { kind, format: config.format, bodies: config.bodies, sink })
+        Ok(config.common.parts(kind, sink))
     }
 
     fn render(&self, entry: &LogEntry<'_, '_>, out: &mut Vec<u8>) {

@@ -12,5 +12,7 @@ mod settings;
 
 pub(crate) use entry::LogEntry;
 pub(crate) use json_encoder::JsonEncoder;
-pub(crate) use logger::{LoggerKind, LoggerParts, LoggerPlugin, SinkPlan};
-pub(crate) use settings::{BatchSettings, BodySettings, FormatSettings, LoggerMetadata, batch_policy};
+pub(crate) use logger::{LoggerKind, LoggerParts, LoggerPlugin, SinkPlan, post};
+pub(crate) use settings::{
+    BatchSettings, BodySettings, FormatSettings, LoggerMetadata, LoggerSettings, batch_policy,
+};

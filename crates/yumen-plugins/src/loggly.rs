@@ -13,9 +13,7 @@ use yumen_plugin::{
     SinkVerdict,
 };
 
-use crate::logging::{
-    BatchSettings, BodySettings, FormatSettings, LogEntry, LoggerKind, LoggerParts, SinkPlan, batch_policy,
-};
+use crate::logging::{LogEntry, LoggerKind, LoggerParts, LoggerSettings, SinkPlan, batch_policy, post};
 use crate::syslog::{self, SyslogEncoder};
 
 /// Facility 1 (RFC 5424 §6.2.1).
@@ -45,11 +43,7 @@ pub(crate) struct LogglySettings {
     #[serde(default = "name")]
     name: String,
     #[serde(flatten)]
-    batch: BatchSettings,
-    #[serde(flatten)]
-    format: FormatSettings,
-    #[serde(flatten)]
-    bodies: BodySettings,
+    common: LoggerSettings,
 }
 
 /// All severities, as APISIX spells them.
@@ -212,9 +206,9 @@ impl LoggerKind for LogglyLogger {
             let settings = format!("{encoder:?}");
             (address, Arc::new(encoder), settings)
         };
-        let policy = batch_policy(&config.batch, setup.metadata);
+        let policy = batch_policy(&config.common.batch, setup.metadata);
         let sink = SinkPlan { name: config.name, address, policy, encoder, encoder_settings };
-        Ok(LoggerParts { kind, format: config.format, bodies: config.bodies, sink })
+        Ok(config.common.parts(kind, sink))
     }
 
     fn render(&self, entry: &LogEntry<'_, '_>, out: &mut Vec<u8>) {
@@ -248,13 +242,7 @@ impl SinkEncoder for LogglyBulkEncoder {
             ("X-LOGGLY-TAG".to_owned(), self.tags.clone()),
         ];
         let body = batch.framed(self.framing());
-        vec![SinkRequest {
-            method: "POST",
-            target: self.target.clone(),
-            fields,
-            body,
-            entries: batch.entries,
-        }]
+        vec![post(batch, &self.target, fields, body)]
     }
 
     fn verdict(&self, reply: &SinkReply) -> SinkVerdict {

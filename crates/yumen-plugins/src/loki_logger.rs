@@ -1,22 +1,18 @@
 //! `loki-logger`: sends log entries to Grafana Loki.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
-    PluginBuildContext, SinkAddress, SinkBatch, SinkEncoder, SinkFraming, SinkReply, SinkRequest, SinkTls,
-    SinkVerdict, VarTemplate,
+    PluginBuildContext, SinkBatch, SinkEncoder, SinkFraming, SinkReply, SinkRequest, SinkVerdict, VarTemplate,
 };
 
 use crate::logging::json_text::{ObjectWriter, write_json_text, write_number};
-use crate::logging::{
-    BatchSettings, BodySettings, FormatSettings, LogEntry, LoggerKind, LoggerParts, SinkPlan, batch_policy,
-};
-use crate::sink_url::SinkUrl;
+use crate::logging::{LogEntry, LoggerKind, LoggerParts, LoggerSettings, post};
+use crate::sink_url::{SinkUrl, http_servers};
 
 /// Settings of `loki-logger`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -61,11 +57,7 @@ pub(crate) struct LokiLoggerSettings {
     #[serde(default = "name")]
     name: String,
     #[serde(flatten)]
-    batch: BatchSettings,
-    #[serde(flatten)]
-    format: FormatSettings,
-    #[serde(flatten)]
-    bodies: BodySettings,
+    common: LoggerSettings,
 }
 
 fn endpoint_uri() -> String {
@@ -129,20 +121,15 @@ impl LoggerKind for LokiLogger {
             |name: &str| ["x-scope-orgid", "content-type"].iter().any(|own| name.eq_ignore_ascii_case(own));
         fields.extend(config.headers.unwrap_or_default().into_iter().filter(|(name, _)| !is_own(name)));
         let encoder = LokiEncoder { target: format!("{base}{}", config.endpoint_uri), fields };
-        let sink = SinkPlan {
-            name: config.name,
-            address: SinkAddress::Http {
-                endpoints,
-                tls: SinkTls { verify: config.ssl_verify, ..SinkTls::default() },
-                timeout_ms: config.timeout,
-                idle_ms: if config.keepalive { config.keepalive_timeout } else { 0 },
-            },
-            policy: batch_policy(&config.batch, setup.metadata),
-            encoder_settings: format!("{encoder:?}"),
-            encoder: Arc::new(encoder),
-        };
+        let address = http_servers(
+            endpoints,
+            config.ssl_verify,
+            config.timeout,
+            if config.keepalive { config.keepalive_timeout } else { 0 },
+        );
+        let sink = config.common.batch.sink(config.name, address, encoder, setup);
         let kind = LokiLogger { labels: labels.collect() };
-        Ok(LoggerParts { kind, format: config.format, bodies: config.bodies, sink })
+        Ok(config.common.parts(kind, sink))
     }
 
     /// Labels, time and line, each behind the other with a NUL, which JSON text never has.
@@ -201,13 +188,7 @@ impl SinkEncoder for LokiEncoder {
             body.extend_from_slice(b"]}");
         }
         body.extend_from_slice(b"]}");
-        vec![SinkRequest {
-            method: "POST",
-            target: self.target.clone(),
-            fields: self.fields.clone(),
-            body: vec![Bytes::from(body)],
-            entries: batch.entries,
-        }]
+        vec![post(batch, &self.target, self.fields.clone(), vec![Bytes::from(body)])]
     }
 
     fn verdict(&self, reply: &SinkReply) -> SinkVerdict {

@@ -9,7 +9,7 @@ use yumen_plugin::{
     PluginFactory, Step,
 };
 
-use crate::edits::{PresenceEditSettings, PresenceEdits};
+use crate::edits::{PresenceEditSettings, PresenceEdits, appended_schema};
 use crate::pattern::{self, MatchReplacement, PatternSubstitution};
 use crate::target_builder::{LiteralEncoding, TargetBuilder};
 use crate::text::{
@@ -54,16 +54,7 @@ pub(crate) struct ProxyRewriteSettings {
 }
 
 fn headers_schema(generator: &mut SchemaGenerator) -> Schema {
-    let scalar = serde_json::json!([{"type": "string"}, {"type": "number"}]);
-    let many = json_schema!({
-        "type": "object",
-        "minProperties": 1,
-        "patternProperties": {"^[^:]+$": {"oneOf": [
-            {"type": "string"},
-            {"type": "number"},
-            {"type": "array", "minItems": 1, "items": {"oneOf": scalar}},
-        ]}},
-    });
+    let many = appended_schema(generator);
     json_schema!({"oneOf": [
         {
             "type": "object",

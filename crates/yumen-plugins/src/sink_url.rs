@@ -1,6 +1,7 @@
 //! URLs of HTTP sinks in settings.
 
 use yumen_config::schema::InvalidSettings;
+use yumen_plugin::{SinkAddress, SinkTls};
 
 /// A URL as an origin and a target.
 #[derive(Debug)]
@@ -52,6 +53,27 @@ impl SinkUrl {
         }
         Ok((origins, target.unwrap_or_default().trim_end_matches('/').to_owned()))
     }
+
+    /// [`SinkUrl::parse_all`] of `endpoint_addr`, or else of `endpoint_addrs`.
+    pub(crate) fn parse_either(
+        one: Option<String>,
+        several: Option<Vec<String>>,
+    ) -> Result<(Vec<String>, String), InvalidSettings> {
+        match one {
+            Some(url) => SinkUrl::parse_all("endpoint_addr", &[url]),
+            None => SinkUrl::parse_all("endpoint_addrs", &several.unwrap_or_default()),
+        }
+    }
+}
+
+/// The address of HTTP servers, whose certificates are verified or not.
+pub(crate) fn http_servers(
+    endpoints: Vec<String>,
+    verify: bool,
+    timeout_ms: u64,
+    idle_ms: u64,
+) -> SinkAddress {
+    SinkAddress::Http { endpoints, tls: SinkTls { verify, ..SinkTls::default() }, timeout_ms, idle_ms }
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! `skywalking-logger`: sends log entries to Apache SkyWalking.
 
-use std::sync::Arc;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use schemars::JsonSchema;
@@ -14,9 +12,7 @@ use yumen_plugin::{
 };
 
 use crate::logging::json_text::{ObjectWriter, write_json_text};
-use crate::logging::{
-    BatchSettings, BodySettings, FormatSettings, LogEntry, LoggerKind, LoggerParts, SinkPlan, batch_policy,
-};
+use crate::logging::{LogEntry, LoggerKind, LoggerParts, LoggerSettings, post};
 use crate::sink_url::SinkUrl;
 
 /// Settings of `skywalking-logger`.
@@ -39,11 +35,7 @@ pub(crate) struct SkywalkingLoggerSettings {
     #[serde(default = "name")]
     name: String,
     #[serde(flatten)]
-    batch: BatchSettings,
-    #[serde(flatten)]
-    format: FormatSettings,
-    #[serde(flatten)]
-    bodies: BodySettings,
+    common: LoggerSettings,
 }
 
 fn service_name() -> String {
@@ -86,20 +78,15 @@ impl LoggerKind for SkywalkingLogger {
         };
         let encoder =
             SkywalkingLogEncoder { target: format!("{}/v3/logs", url.target.trim_end_matches('/')) };
-        let sink = SinkPlan {
-            name: config.name,
-            address: SinkAddress::Http {
-                endpoints: vec![url.origin],
-                tls: SinkTls::default(),
-                timeout_ms: config.timeout.saturating_mul(1000),
-                idle_ms: 60_000,
-            },
-            policy: batch_policy(&config.batch, setup.metadata),
-            encoder_settings: format!("{encoder:?}"),
-            encoder: Arc::new(encoder),
+        let address = SinkAddress::Http {
+            endpoints: vec![url.origin],
+            tls: SinkTls::default(),
+            timeout_ms: config.timeout.saturating_mul(1000),
+            idle_ms: 60_000,
         };
+        let sink = config.common.batch.sink(config.name, address, encoder, setup);
         let kind = SkywalkingLogger { service: config.service_name, instance };
-        Ok(LoggerParts { kind, format: config.format, bodies: config.bodies, sink })
+        Ok(config.common.parts(kind, sink))
     }
 
     fn render(&self, entry: &LogEntry<'_, '_>, out: &mut Vec<u8>) {
@@ -157,13 +144,7 @@ impl SinkEncoder for SkywalkingLogEncoder {
     fn requests(&self, batch: &SinkBatch<'_>) -> Vec<SinkRequest> {
         let fields = vec![("Content-Type".to_owned(), "application/json".to_owned())];
         let body = batch.framed(self.framing());
-        vec![SinkRequest {
-            method: "POST",
-            target: self.target.clone(),
-            fields,
-            body,
-            entries: batch.entries,
-        }]
+        vec![post(batch, &self.target, fields, body)]
     }
 
     fn verdict(&self, reply: &SinkReply) -> SinkVerdict {

@@ -8,9 +8,7 @@ use serde::Deserialize;
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{PluginBuildContext, SinkAddress, SinkTls};
 
-use crate::logging::{
-    BatchSettings, BodySettings, FormatSettings, LogEntry, LoggerKind, LoggerParts, SinkPlan, batch_policy,
-};
+use crate::logging::{LogEntry, LoggerKind, LoggerParts, LoggerSettings, SinkPlan, batch_policy};
 use crate::syslog::{self, SyslogEncoder};
 
 /// Idle time of a connection in milliseconds.
@@ -44,11 +42,7 @@ pub(crate) struct SlsLoggerSettings {
     #[serde(default = "name")]
     name: String,
     #[serde(flatten)]
-    batch: BatchSettings,
-    #[serde(flatten)]
-    format: FormatSettings,
-    #[serde(flatten)]
-    bodies: BodySettings,
+    common: LoggerSettings,
 }
 
 fn ssl_verify() -> bool {
@@ -100,11 +94,11 @@ impl LoggerKind for SlsLogger {
                 timeout_ms: config.timeout,
                 idle_ms: IDLE_MS,
             },
-            policy: batch_policy(&config.batch, setup.metadata),
+            policy: batch_policy(&config.common.batch, setup.metadata),
             encoder: Arc::new(SyslogEncoder { is_udp: false }),
             encoder_settings: String::new(),
         };
-        Ok(LoggerParts { kind: SlsLogger { data }, format: config.format, bodies: config.bodies, sink })
+        Ok(config.common.parts(SlsLogger { data }, sink))
     }
 
     fn render(&self, entry: &LogEntry<'_, '_>, out: &mut Vec<u8>) {

@@ -1,21 +1,16 @@
 //! `splunk-hec-logging`: sends events to the HTTP event collector of Splunk.
 
-use std::sync::Arc;
-
 use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::vars::ProcessVars;
 use yumen_plugin::{
-    PluginBuildContext, SinkAddress, SinkBatch, SinkEncoder, SinkFraming, SinkReply, SinkRequest, SinkTls,
-    SinkVerdict,
+    PluginBuildContext, SinkBatch, SinkEncoder, SinkFraming, SinkReply, SinkRequest, SinkVerdict,
 };
 
 use crate::logging::json_text::{ObjectWriter, write_ms};
-use crate::logging::{
-    BatchSettings, BodySettings, FormatSettings, LogEntry, LoggerKind, LoggerParts, SinkPlan, batch_policy,
-};
-use crate::sink_url::SinkUrl;
+use crate::logging::{BatchSettings, BodySettings, FormatSettings, LogEntry, LoggerKind, LoggerParts, post};
+use crate::sink_url::{SinkUrl, http_servers};
 
 /// Settings of `splunk-hec-logging`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -90,18 +85,13 @@ impl LoggerKind for SplunkHecLogging {
         ];
         fields.extend(channel.map(|channel| ("X-Splunk-Request-Channel".to_owned(), channel)));
         let encoder = SplunkEncoder { target: url.target, fields };
-        let sink = SinkPlan {
-            name: config.name,
-            address: SinkAddress::Http {
-                endpoints: vec![url.origin],
-                tls: SinkTls { verify: config.ssl_verify, ..SinkTls::default() },
-                timeout_ms: timeout.saturating_mul(1000),
-                idle_ms: keepalive_timeout,
-            },
-            policy: batch_policy(&config.batch, setup.metadata),
-            encoder_settings: format!("{encoder:?}"),
-            encoder: Arc::new(encoder),
-        };
+        let address = http_servers(
+            vec![url.origin],
+            config.ssl_verify,
+            timeout.saturating_mul(1000),
+            keepalive_timeout,
+        );
+        let sink = config.batch.sink(config.name, address, encoder, setup);
         let bodies = BodySettings::default();
         Ok(LoggerParts { kind: SplunkHecLogging, format: config.format, bodies, sink })
     }
@@ -156,9 +146,7 @@ impl SinkEncoder for SplunkEncoder {
     }
 
     fn requests(&self, batch: &SinkBatch<'_>) -> Vec<SinkRequest> {
-        let (target, fields) = (self.target.clone(), self.fields.clone());
-        let body = batch.framed(self.framing());
-        vec![SinkRequest { method: "POST", target, fields, body, entries: batch.entries }]
+        vec![post(batch, &self.target, self.fields.clone(), batch.framed(self.framing()))]
     }
 
     fn verdict(&self, reply: &SinkReply) -> SinkVerdict {

@@ -14,9 +14,7 @@ use yumen_plugin::{
 };
 
 use crate::log_time::write_utc_ms;
-use crate::logging::{
-    BatchSettings, BodySettings, FormatSettings, LogEntry, LoggerKind, LoggerParts, SinkPlan, batch_policy,
-};
+use crate::logging::{LogEntry, LoggerKind, LoggerParts, LoggerSettings, SinkPlan, batch_policy};
 
 /// Idle time of a connection in milliseconds.
 const IDLE_MS: u64 = 60_000;
@@ -54,11 +52,7 @@ pub(crate) struct SyslogSettings {
     #[serde(default = "name")]
     name: String,
     #[serde(flatten)]
-    batch: BatchSettings,
-    #[serde(flatten)]
-    format: FormatSettings,
-    #[serde(flatten)]
-    bodies: BodySettings,
+    common: LoggerSettings,
 }
 
 /// Transport of syslog messages.
@@ -114,7 +108,7 @@ impl LoggerKind for SyslogLogger {
             let tls = config.tls.then(SinkTls::default);
             SinkAddress::Tcp { host, port, tls, timeout_ms: timeout, idle_ms: IDLE_MS }
         };
-        let mut policy = batch_policy(&config.batch, setup.metadata);
+        let mut policy = batch_policy(&config.common.batch, setup.metadata);
         policy.pending_bytes_max = policy.pending_bytes_max.min(config.drop_limit.max(1));
         let sink = SinkPlan {
             name: config.name,
@@ -123,7 +117,7 @@ impl LoggerKind for SyslogLogger {
             encoder: Arc::new(SyslogEncoder { is_udp }),
             encoder_settings: String::new(),
         };
-        Ok(LoggerParts { kind: SyslogLogger, format: config.format, bodies: config.bodies, sink })
+        Ok(config.common.parts(SyslogLogger, sink))
     }
 
     fn render(&self, entry: &LogEntry<'_, '_>, out: &mut Vec<u8>) {

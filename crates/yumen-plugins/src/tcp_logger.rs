@@ -7,9 +7,7 @@ use serde::Deserialize;
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{PluginBuildContext, SinkAddress, SinkTls};
 
-use crate::logging::{
-    BatchSettings, BodySettings, FormatSettings, JsonEncoder, LoggerKind, LoggerParts, SinkPlan, batch_policy,
-};
+use crate::logging::{JsonEncoder, LoggerKind, LoggerParts, LoggerSettings, SinkPlan, batch_policy};
 
 /// Settings of `tcp-logger`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -31,11 +29,7 @@ pub(crate) struct TcpLoggerSettings {
     #[serde(default = "name")]
     name: String,
     #[serde(flatten)]
-    batch: BatchSettings,
-    #[serde(flatten)]
-    format: FormatSettings,
-    #[serde(flatten)]
-    bodies: BodySettings,
+    common: LoggerSettings,
 }
 
 fn timeout() -> u64 {
@@ -62,7 +56,7 @@ impl LoggerKind for TcpLogger {
             setup.warn("tls_options", "without effect unless tls is true", "set tls to true");
         }
         let tls = SinkTls { server_name: config.tls_options, ..SinkTls::default() };
-        let encoder = JsonEncoder::new(&config.batch);
+        let encoder = JsonEncoder::new(&config.common.batch);
         let sink = SinkPlan {
             name: config.name,
             address: SinkAddress::Tcp {
@@ -72,10 +66,10 @@ impl LoggerKind for TcpLogger {
                 timeout_ms: config.timeout,
                 idle_ms: 0,
             },
-            policy: batch_policy(&config.batch, setup.metadata),
+            policy: batch_policy(&config.common.batch, setup.metadata),
             encoder: Arc::new(encoder),
             encoder_settings: String::new(),
         };
-        Ok(LoggerParts { kind: TcpLogger, format: config.format, bodies: config.bodies, sink })
+        Ok(config.common.parts(TcpLogger, sink))
     }
 }

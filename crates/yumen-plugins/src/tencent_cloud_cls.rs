@@ -16,9 +16,7 @@ use yumen_plugin::{
     SinkVerdict,
 };
 
-use crate::logging::{
-    BatchSettings, BodySettings, FormatSettings, LogEntry, LoggerKind, LoggerParts, SinkPlan, batch_policy,
-};
+use crate::logging::{LogEntry, LoggerKind, LoggerParts, LoggerSettings, SinkPlan, batch_policy};
 use crate::sink_url::SinkUrl;
 
 #[cfg(test)]
@@ -63,11 +61,7 @@ pub(crate) struct TencentClsSettings {
     #[serde(default = "name")]
     name: String,
     #[serde(flatten)]
-    batch: BatchSettings,
-    #[serde(flatten)]
-    format: FormatSettings,
-    #[serde(flatten)]
-    bodies: BodySettings,
+    common: LoggerSettings,
 }
 
 /// Scheme of the service.
@@ -133,12 +127,12 @@ impl LoggerKind for TencentCloudCls {
                 timeout_ms: TIMEOUT_MS,
                 idle_ms: 60_000,
             },
-            policy: batch_policy(&config.batch, setup.metadata),
+            policy: batch_policy(&config.common.batch, setup.metadata),
             encoder_settings: format!("{settings:?} {:?}", encoder.tags),
             encoder: Arc::new(encoder),
         };
         let kind = TencentCloudCls { sample_ratio: config.sample_ratio };
-        Ok(LoggerParts { kind, format: config.format, bodies: config.bodies, sink })
+        Ok(config.common.parts(kind, sink))
     }
 
     fn render(&self, entry: &LogEntry<'_, '_>, out: &mut Vec<u8>) {

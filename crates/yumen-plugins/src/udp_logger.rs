@@ -7,9 +7,7 @@ use serde::Deserialize;
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{PluginBuildContext, SinkAddress};
 
-use crate::logging::{
-    BatchSettings, BodySettings, FormatSettings, JsonEncoder, LoggerKind, LoggerParts, SinkPlan, batch_policy,
-};
+use crate::logging::{JsonEncoder, LoggerKind, LoggerParts, LoggerSettings, SinkPlan, batch_policy};
 
 /// Settings of `udp-logger`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -26,11 +24,7 @@ pub(crate) struct UdpLoggerSettings {
     #[serde(default = "name")]
     name: String,
     #[serde(flatten)]
-    batch: BatchSettings,
-    #[serde(flatten)]
-    format: FormatSettings,
-    #[serde(flatten)]
-    bodies: BodySettings,
+    common: LoggerSettings,
 }
 
 fn timeout() -> u64 {
@@ -53,14 +47,14 @@ impl LoggerKind for UdpLogger {
         config: UdpLoggerSettings,
         setup: &PluginBuildContext<'_>,
     ) -> Result<LoggerParts<Self>, InvalidSettings> {
-        let encoder = JsonEncoder::new(&config.batch);
+        let encoder = JsonEncoder::new(&config.common.batch);
         let sink = SinkPlan {
             name: config.name,
             address: SinkAddress::Udp { host: config.host, port: config.port },
-            policy: batch_policy(&config.batch, setup.metadata),
+            policy: batch_policy(&config.common.batch, setup.metadata),
             encoder: Arc::new(encoder),
             encoder_settings: String::new(),
         };
-        Ok(LoggerParts { kind: UdpLogger, format: config.format, bodies: config.bodies, sink })
+        Ok(config.common.parts(UdpLogger, sink))
     }
 }

@@ -299,7 +299,8 @@ impl Compiler {
                     self.inputs.fetch(&request, result)
                 }
             };
-            let InputEffect { reported, outdated: owners, restaged: users } = effect;
+            let InputEffect { reported, outdated: owners, restaged: users, withdrawn } = effect;
+            withdrawn.iter().for_each(|name| self.texts.clear_last_good(name));
             self.problems.touch_all(reported);
             outdated.extend(owners);
             restaged.extend(users);

@@ -14,6 +14,7 @@ mod tests;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -28,8 +29,8 @@ use yumen_proxy::clock;
 use yumen_snapshot::compile::{FetchFailure, FetchedResult};
 
 use crate::endpoints::inputs::{KnownDocument, KnownDocuments};
-use ledger::FetchStanding;
-pub(crate) use ledger::{FetchLedger, describe, without_value};
+use ledger::{FetchAsk, FetchStanding};
+pub(crate) use ledger::{FetchLedger, describe};
 use saved_documents::SavedDocuments;
 use schedule::FetchSchedule;
 use secrets::SecretManagers;
@@ -119,8 +120,16 @@ pub(crate) struct FetchService {
 struct FetchTask {
     number: u64,
     task: AbortHandle,
+    asked: Arc<FetchSignals>,
+}
+
+/// Signals to the task of one value.
+#[derive(Default)]
+struct FetchSignals {
     /// Asks for a fetch now.
-    asked: Arc<Notify>,
+    fetch: Notify,
+    /// Drops the known value first.
+    forget: AtomicBool,
 }
 
 /// Fetches the required values until the sender of `required` is dropped. Calls `report` with the first result of each
@@ -152,7 +161,7 @@ impl FetchService {
     async fn run(
         self: Arc<Self>,
         mut required: watch::Receiver<RequiredFetches>,
-        mut asks: UnboundedReceiver<Arc<FetchRequest>>,
+        mut asks: UnboundedReceiver<(Arc<FetchRequest>, FetchAsk)>,
     ) {
         let mut tasks = JoinSet::new();
         tasks.spawn(self.clone().save());
@@ -170,7 +179,7 @@ impl FetchService {
             });
             for (request, RequiredFetch { number, cell }) in now.iter() {
                 if !running.contains_key(request) {
-                    let asked = Arc::<Notify>::default();
+                    let asked = Arc::<FetchSignals>::default();
                     let keeping = self.clone().keep(request.clone(), cell.clone(), asked.clone());
                     let task = tasks.spawn(keeping);
                     running.insert(request.clone(), FetchTask { number: *number, task, asked });
@@ -185,9 +194,10 @@ impl FetchService {
                         Err(_) => return,
                     },
                     // Never closed: the ledger holds a sender.
-                    Some(request) = asks.recv() => {
+                    Some((request, ask)) = asks.recv() => {
                         if let Some(running) = running.get(&request) {
-                            running.asked.notify_one();
+                            running.asked.forget.fetch_or(ask == FetchAsk::Forget, Ordering::Relaxed);
+                            running.asked.fetch.notify_one();
                         }
                     }
                 }
@@ -196,9 +206,14 @@ impl FetchService {
     }
 
     /// Keeps one value up to date; never returns.
-    async fn keep(self: Arc<Self>, request: Arc<FetchRequest>, cell: Arc<FetchedCell>, asked: Arc<Notify>) {
+    async fn keep(
+        self: Arc<Self>,
+        request: Arc<FetchRequest>,
+        cell: Arc<FetchedCell>,
+        asked: Arc<FetchSignals>,
+    ) {
         let (ledger, named) = (self.ledger.clone(), request.clone());
-        cell.set_refresh(move || ledger.ask(&named));
+        cell.set_refresh(move || ledger.ask(&named, FetchAsk::Refresh));
         let mut schedule = FetchSchedule::new(request.refresh.interval_s, now_ms());
         let mut standing = FetchStanding::default();
         // A value that this version cannot parse is fetched at once.
@@ -214,7 +229,10 @@ impl FetchService {
         loop {
             tokio::select! {
                 () = tokio::time::sleep(Duration::from_millis(schedule.pause_ms(now_ms()))) => {}
-                () = asked.notified() => {
+                () = asked.fetch.notified() => {
+                    if asked.forget.swap(false, Ordering::Relaxed) {
+                        self.forget(&request, &mut standing);
+                    }
                     schedule.ask(now_ms());
                     asked_at = Some(Instant::now());
                     continue;
@@ -271,7 +289,7 @@ impl FetchService {
             standing.body = Some(saved);
             standing.is_reported = true;
             self.ledger.note(request, standing);
-            (self.report)(request.clone(), FetchedResult { value: Some(value), failure: None });
+            (self.report)(request.clone(), FetchedResult { value: Some(value), ..FetchedResult::default() });
         }
         match result {
             Some(failure) => Err(failure),
@@ -349,7 +367,18 @@ impl FetchService {
         standing.reported = None;
         let value = Some(value).filter(|_| is_new && !in_place);
         // Also a first result without news: the start of the process waits for it.
-        (value.is_some() || !was_reported).then_some(FetchedResult { value, failure: None })
+        (value.is_some() || !was_reported).then_some(FetchedResult { value, ..FetchedResult::default() })
+    }
+
+    /// Drops the value for the objects that use it. It comes back if its server still has it.
+    fn forget(&self, request: &Arc<FetchRequest>, standing: &mut FetchStanding) {
+        tracing::warn!(source = %request.source, "value forgotten by an operator");
+        standing.body = None;
+        let failure = Some(FetchFailure { message: "its value was forgotten".into(), is_absent: false });
+        standing.reported.clone_from(&failure);
+        standing.is_reported = true;
+        self.ledger.note(request, standing);
+        (self.report)(request.clone(), FetchedResult { failure, forgets: true, ..FetchedResult::default() });
     }
 
     /// Notes a failure; returns the report to the control thread, if it changes a problem.
@@ -371,7 +400,7 @@ impl FetchService {
             return None;
         }
         standing.reported.clone_from(&failure);
-        Some(FetchedResult { value: None, failure })
+        Some(FetchedResult { failure, ..FetchedResult::default() })
     }
 
     /// A number from 0 to 1. Keys of one secret have equal numbers, so that one request serves their refresh.

@@ -22,6 +22,7 @@ use yumen_admin::{
 };
 use yumen_base::metric::MetricSource;
 use yumen_base::{Now, Problem};
+use yumen_config::masking::without_values;
 use yumen_config::{NodeConfig, Resource};
 use yumen_plugin::{Carry, PluginRegistry};
 use yumen_plugins::prometheus::PrometheusMetrics;
@@ -40,7 +41,7 @@ use crate::config::origin::ConfigSource;
 use crate::config::trial::TrialCompiler;
 use crate::control::{ControlHandle, ControlStatus, InputSources};
 use crate::endpoints::dns::DnsMetrics;
-use crate::fetched::{FetchLedger, without_value};
+use crate::fetched::FetchLedger;
 use crate::kubernetes::{self, NginxMetrics, ProcessUse};
 use crate::node;
 use crate::process::{NodeInfo, memory};
@@ -390,10 +391,14 @@ impl LiveGateway for RunningGateway {
         self.fetched.refresh_secrets()
     }
 
+    fn forget_secret(&self, name: &str) -> bool {
+        self.fetched.forget_secret(name)
+    }
+
     fn without_secrets(&self, text: String) -> String {
-        let mut text = self.fetched.without_secrets(text);
-        self.variables.visit(|value| text = without_value(std::mem::take(&mut text), value));
-        text
+        let mut values = self.fetched.secret_values();
+        values.extend(self.variables.values());
+        without_values(text, values)
     }
 
     fn now(&self) -> Now {

@@ -32,6 +32,7 @@ pub(super) fn shapes() -> Map<String, Value> {
         ("certificates", object(&["certificates"], json!({ "certificates": anything() }))),
         ("secrets", object(&["secrets"], json!({ "secrets": anything() }))),
         ("refreshed", object(&["refreshed"], counts(&["refreshed"]))),
+        ("forgotten", object(&["forgotten"], json!({ "forgotten": text() }))),
     ];
     shapes.into_iter().map(|(name, shape)| (name.to_owned(), shape)).collect()
 }

@@ -238,6 +238,7 @@ fn dashboard_endpoints() -> Vec<ApiEndpoint> {
         text("id"),
     ];
     const SINCE: &[ApiArgument] = &[number("since")];
+    const REFERENCE: &[ApiArgument] = &[ApiArgument { is_required: true, ..text("reference") }];
     const ORIGIN: &[ApiArgument] = &[text("origin")];
     let at = |method, path: &str, summary: &str, status, gives, query| ApiEndpoint {
         gives: vec![(status, gives)],
@@ -298,6 +299,14 @@ fn dashboard_endpoints() -> Vec<ApiEndpoint> {
         ),
         at("get", "/secrets", "References to secret managers, without values", 200, shape("secrets"), &[]),
         at("post", "/secrets/refresh", "Fetch the values of all secrets", 200, shape("refreshed"), &[]),
+        at(
+            "post",
+            "/secrets/forget",
+            "Drop the value of a secret and fetch it again",
+            200,
+            shape("forgotten"),
+            REFERENCE,
+        ),
     ]
 }
 

@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::Value;
 use yumen_base::Problem;
+use yumen_config::masking::hide_in_urls;
 use yumen_config::{Kind, json_text};
 use yumen_snapshot::{ExplainContext, ListenerPorts, Question, Snapshot, explain_any};
 use yumen_store::{Revision, StoreState};
@@ -109,11 +110,18 @@ fn answer(
     }
     if is_text {
         let plain = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
-        return Ok((plain, state.live.without_secrets(explanation.to_string())).into_response());
+        let mut text = state.live.without_secrets(explanation.to_string());
+        if visibility == SecretVisibility::NoSecrets {
+            hide_in_urls(&mut text);
+        }
+        return Ok((plain, text).into_response());
     }
     let body = serde_json::to_string(&explanation).expect("an explanation is plain data");
-    let body: Value = serde_json::from_str(&state.live.without_secrets(body))
+    let mut body: Value = serde_json::from_str(&state.live.without_secrets(body))
         .map_err(|error| ApiRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+    if visibility == SecretVisibility::NoSecrets {
+        secrets::hide_urls_of(&mut body);
+    }
     Ok(reply::json(StatusCode::OK, &body))
 }
 

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use yumen_store::StoreState;
 
 use super::V1State;
-use super::arguments::{NoArguments, StrictQuery};
+use super::arguments::{ArgumentNames, NoArguments, StrictQuery};
 use crate::refusal::ApiRefusal;
 use crate::reply;
 
@@ -34,6 +35,34 @@ pub(super) async fn refresh(
     _: StrictQuery<NoArguments>,
 ) -> Result<Response, ApiRefusal> {
     Ok(reply::json(StatusCode::OK, &json!({ "refreshed": state.live.refresh_secrets() })))
+}
+
+/// The reference whose value is dropped.
+#[derive(Debug, Deserialize)]
+pub(super) struct ForgetQuery {
+    /// The reference: `$secret://vault/1/jack/key`.
+    reference: String,
+}
+
+impl ArgumentNames for ForgetQuery {
+    const NAMES: &'static [&'static str] = &["reference"];
+}
+
+/// `POST /yumen/v1/secrets/forget?reference=REFERENCE`: drops the value on this node and fetches it again.
+pub(super) async fn forget(
+    State(state): State<V1State>,
+    StrictQuery(asked): StrictQuery<ForgetQuery>,
+) -> Result<Response, ApiRefusal> {
+    let reference = asked.reference;
+    if !is_reference(&reference) {
+        return Err(ApiRefusal::invalid(format!("reference: \"{reference}\" does not begin with {SCHEME}")));
+    }
+    match state.live.forget_secret(&reference[SCHEME.len()..]) {
+        true => Ok(reply::json(StatusCode::OK, &json!({ "forgotten": reference }))),
+        false => {
+            Err(ApiRefusal::new(StatusCode::NOT_FOUND, format!("no object in force refers to {reference}")))
+        }
+    }
 }
 
 /// The references with their states and users. `states` has those of the values in use, without the scheme.

@@ -6,7 +6,8 @@ use std::sync::LazyLock;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
+use yumen_base::pem;
 
 use super::{Kind, resource_type};
 use crate::schema::{self, InvalidSettings};
@@ -39,6 +40,8 @@ struct VaultSecretManager {
     token: String,
     /// Namespace, if the server has several.
     namespace: Option<String>,
+    #[serde(flatten)]
+    tls: ManagerTls,
 }
 
 /// AWS Secrets Manager.
@@ -56,6 +59,20 @@ struct AwsSecretManager {
     /// Endpoint in place of the region's own.
     #[schemars(regex(pattern = r"^[^\/]+:\/\/([\da-zA-Z.-]+|\[[\da-fA-F:]+\])(:\d+)?"))]
     endpoint_url: Option<String>,
+    #[serde(flatten)]
+    tls: ManagerTls,
+}
+
+/// TLS to a server under a private authority, or to one that requires a client certificate.
+#[derive(JsonSchema)]
+#[allow(dead_code, reason = "used only for its schema")]
+struct ManagerTls {
+    /// Authorities of the server's certificate, PEM; those of the system if absent.
+    ca_cert: Option<String>,
+    /// Chain of the client certificate, PEM.
+    client_cert: Option<String>,
+    /// Private key of the client certificate, PEM.
+    client_key: Option<String>,
 }
 
 /// Service account for Google Secret Manager.
@@ -81,15 +98,13 @@ pub fn secret_schema(manager: &str) -> Option<&'static Value> {
     static VAULT: LazyLock<Value> = LazyLock::new(schema::of::<VaultSecretManager>);
     static AWS: LazyLock<Value> = LazyLock::new(schema::of::<AwsSecretManager>);
     static GCP: LazyLock<Value> = LazyLock::new(|| {
-        serde_json::json!({
-            "type": "object",
-            "properties": {
-                "auth_config": schema::of::<GcpServiceAccount>(),
-                "auth_file": { "type": "string" },
-                "ssl_verify": { "type": "boolean", "default": true }
-            },
-            "oneOf": [{ "required": ["auth_config"] }, { "required": ["auth_file"] }]
-        })
+        let mut schema = schema::of::<ManagerTls>();
+        let properties = &mut schema["properties"];
+        properties["auth_config"] = schema::of::<GcpServiceAccount>();
+        properties["auth_file"] = json!({ "type": "string" });
+        properties["ssl_verify"] = json!({ "type": "boolean", "default": true });
+        schema["oneOf"] = json!([{ "required": ["auth_config"] }, { "required": ["auth_file"] }]);
+        schema
     });
     match manager {
         "vault" => Some(&VAULT),
@@ -107,10 +122,28 @@ fn settle(secret: &mut SecretSpec) -> Result<(), InvalidSettings> {
     };
     let mut settings = Value::Object(std::mem::take(&mut secret.settings));
     schema::validate(schema, &mut settings)?;
+    check_tls(&settings)?;
     if let Value::Object(settings) = settings {
         secret.settings = settings;
     }
     Ok(())
+}
+
+/// Checks the forms of certificates, as far as they are no references.
+fn check_tls(settings: &Value) -> Result<(), InvalidSettings> {
+    for name in ["ca_cert", "client_cert", "client_key"] {
+        let Some(text) = settings[name].as_str().filter(|text| !text.starts_with('$')) else { continue };
+        if !text.contains("-----BEGIN ") {
+            return Err(InvalidSettings::at(name, pem::flaw(text.as_bytes())));
+        }
+    }
+    match (settings["client_cert"].is_string(), settings["client_key"].is_string()) {
+        (true, false) => Err(InvalidSettings::at("client_key", "a client certificate needs its private key")),
+        (false, true) => {
+            Err(InvalidSettings::at("client_cert", "a private key needs its client certificate"))
+        }
+        _ => Ok(()),
+    }
 }
 
 resource_type!(SecretSpec, Kind::Secrets, settle = settle);

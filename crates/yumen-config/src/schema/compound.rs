@@ -23,7 +23,7 @@ pub(super) fn array(
 ) -> Result<(), InvalidSettings> {
     // Keywords for arrays accept other values.
     let Some(items) = instance.as_array_mut() else { return Ok(()) };
-    match k.items {
+    match k.array.items {
         // One schema per position (draft-07 validation §6.4.1).
         Some(Value::Array(tuple)) => check_tuple(ev, k, tuple, items)?,
         Some(schema) => {
@@ -34,17 +34,17 @@ pub(super) fn array(
         None => {}
     }
     let count = items.len() as u64;
-    if let Some(min) = k.items_min.filter(|min| count < *min) {
+    if let Some(min) = k.array.items_min.filter(|min| count < *min) {
         return ev.refuse(|| format!("expect array to have at least {min} items"));
     }
-    if let Some(max) = k.items_max.filter(|max| count > *max) {
+    if let Some(max) = k.array.items_max.filter(|max| count > *max) {
         return ev.refuse(|| format!("expect array to have at most {max} items"));
     }
     // The cost of comparing items grows with their size.
-    if k.unique_items && !ev.spend(items.iter().map(reference::parts).sum()) {
+    if k.array.unique_items && !ev.spend(items.iter().map(reference::parts).sum()) {
         return ev.refuse(|| "the value takes too many steps to be evaluated".into());
     }
-    if k.unique_items
+    if k.array.unique_items
         && let Some((first, second)) = equal_pair(items)
     {
         return ev.refuse_at(&format!("[{second}]"), || {
@@ -71,7 +71,7 @@ fn check_tuple(
     items: &mut [Value],
 ) -> Result<(), InvalidSettings> {
     for (i, item) in items.iter_mut().enumerate() {
-        match (tuple.get(i), k.additional_items) {
+        match (tuple.get(i), k.array.additional_items) {
             (Some(schema), _) => check_item(ev, schema, i, item)?,
             (None, Some(Value::Bool(false))) => {
                 return ev.refuse_at(&format!("[{i}]"), || "found unexpected extra items in array".into());
@@ -108,21 +108,21 @@ pub(super) fn combinators(
     k: &SchemaKeywords<'_>,
     instance: &mut Value,
 ) -> Result<(), InvalidSettings> {
-    for (i, schema) in k.all_of.unwrap_or_default().iter().enumerate() {
+    for (i, schema) in k.branches.all_of.unwrap_or_default().iter().enumerate() {
         let inner = ev.check(schema, instance);
         ev.wrap(inner, String::new, |inner| format!("allOf {} failed: {inner}", i + 1))?;
     }
     // `allOf` has completed the value by now, so its defaults count for the branches.
-    if let Some(branches) = k.any_of {
+    if let Some(branches) = k.branches.any_of {
         any_of(ev, branches, instance)?;
     }
-    if let Some(branches) = k.one_of {
+    if let Some(branches) = k.branches.one_of {
         one_of(ev, branches, instance)?;
     }
-    if let Some(condition) = k.condition {
+    if let Some(condition) = k.branches.condition {
         conditional(ev, condition, k, instance)?;
     }
-    match k.not {
+    match k.branches.not {
         // A trial: a schema that must not match has no defaults to give.
         Some(schema) if ev.trying().check(schema, instance).is_ok() => {
             ev.refuse(|| "value wasn't supposed to match schema".into())
@@ -233,8 +233,8 @@ fn conditional(
     instance: &mut Value,
 ) -> Result<(), InvalidSettings> {
     let (clause, name) = match ev.trying().check(condition, instance).is_ok() {
-        true => (k.then, "then"),
-        false => (k.otherwise, "else"),
+        true => (k.branches.then, "then"),
+        false => (k.branches.otherwise, "else"),
     };
     // An absent clause accepts everything (draft-07 validation §6.6).
     let Some(clause) = clause else { return Ok(()) };

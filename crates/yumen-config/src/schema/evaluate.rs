@@ -20,10 +20,22 @@ pub(super) struct SchemaEvaluator<'s> {
     pub(super) references: Option<&'s SchemaReferences<'s>>,
 }
 
-/// The keywords of a schema node, in the order of their evaluation.
+/// The keywords of a schema node, grouped by the values that they apply to.
 #[derive(Default)]
 pub(super) struct SchemaKeywords<'a> {
     pub(super) types: Option<&'a Value>,
+    pub(super) values: Option<&'a [Value]>,
+    pub(super) constant: Option<&'a Value>,
+    pub(super) object: ObjectKeywords<'a>,
+    pub(super) array: ArrayKeywords<'a>,
+    pub(super) text: TextKeywords<'a>,
+    pub(super) number: NumberKeywords<'a>,
+    pub(super) branches: BranchKeywords<'a>,
+}
+
+/// Keywords of objects.
+#[derive(Default)]
+pub(super) struct ObjectKeywords<'a> {
     pub(super) properties: Option<&'a Map<String, Value>>,
     pub(super) required: Option<&'a [Value]>,
     pub(super) dependencies: Option<&'a Map<String, Value>>,
@@ -31,20 +43,42 @@ pub(super) struct SchemaKeywords<'a> {
     pub(super) additional_properties: Option<&'a Value>,
     pub(super) properties_min: Option<u64>,
     pub(super) properties_max: Option<u64>,
+    pub(super) property_names: Option<&'a Value>,
+}
+
+/// Keywords of arrays.
+#[derive(Default)]
+pub(super) struct ArrayKeywords<'a> {
     pub(super) items: Option<&'a Value>,
     pub(super) additional_items: Option<&'a Value>,
     pub(super) items_min: Option<u64>,
     pub(super) items_max: Option<u64>,
     pub(super) unique_items: bool,
+    pub(super) contains: Option<&'a Value>,
+}
+
+/// Keywords of texts.
+#[derive(Default)]
+pub(super) struct TextKeywords<'a> {
     pub(super) length_min: Option<u64>,
     pub(super) length_max: Option<u64>,
     pub(super) pattern: Option<&'a str>,
+    pub(super) format: Option<&'a str>,
+}
+
+/// Keywords of numbers.
+#[derive(Default)]
+pub(super) struct NumberKeywords<'a> {
     pub(super) minimum: Option<&'a Value>,
     pub(super) maximum: Option<&'a Value>,
     pub(super) exclusive_minimum: Option<&'a Value>,
     pub(super) exclusive_maximum: Option<&'a Value>,
     pub(super) multiple_of: Option<&'a Value>,
-    pub(super) values: Option<&'a [Value]>,
+}
+
+/// Keywords with schemas that are tried.
+#[derive(Default)]
+pub(super) struct BranchKeywords<'a> {
     pub(super) all_of: Option<&'a [Value]>,
     pub(super) any_of: Option<&'a [Value]>,
     pub(super) one_of: Option<&'a [Value]>,
@@ -52,10 +86,6 @@ pub(super) struct SchemaKeywords<'a> {
     pub(super) then: Option<&'a Value>,
     pub(super) otherwise: Option<&'a Value>,
     pub(super) not: Option<&'a Value>,
-    pub(super) format: Option<&'a str>,
-    pub(super) constant: Option<&'a Value>,
-    pub(super) contains: Option<&'a Value>,
-    pub(super) property_names: Option<&'a Value>,
 }
 
 impl<'a> SchemaKeywords<'a> {
@@ -65,38 +95,38 @@ impl<'a> SchemaKeywords<'a> {
         for (keyword, value) in node {
             match keyword.as_str() {
                 "type" => k.types = Some(value),
-                "properties" => k.properties = value.as_object(),
-                "required" => k.required = list(value),
-                "dependencies" => k.dependencies = value.as_object(),
-                "patternProperties" => k.pattern_properties = value.as_object(),
-                "additionalProperties" => k.additional_properties = Some(value),
-                "minProperties" => k.properties_min = value.as_u64(),
-                "maxProperties" => k.properties_max = value.as_u64(),
-                "items" => k.items = Some(value),
-                "additionalItems" => k.additional_items = Some(value),
-                "minItems" => k.items_min = value.as_u64(),
-                "maxItems" => k.items_max = value.as_u64(),
-                "uniqueItems" => k.unique_items = value == &Value::Bool(true),
-                "minLength" => k.length_min = value.as_u64(),
-                "maxLength" => k.length_max = value.as_u64(),
-                "pattern" => k.pattern = value.as_str(),
-                "minimum" => k.minimum = Some(value),
-                "maximum" => k.maximum = Some(value),
-                "exclusiveMinimum" => k.exclusive_minimum = Some(value),
-                "exclusiveMaximum" => k.exclusive_maximum = Some(value),
-                "multipleOf" => k.multiple_of = Some(value),
+                "properties" => k.object.properties = value.as_object(),
+                "required" => k.object.required = list(value),
+                "dependencies" => k.object.dependencies = value.as_object(),
+                "patternProperties" => k.object.pattern_properties = value.as_object(),
+                "additionalProperties" => k.object.additional_properties = Some(value),
+                "minProperties" => k.object.properties_min = value.as_u64(),
+                "maxProperties" => k.object.properties_max = value.as_u64(),
+                "items" => k.array.items = Some(value),
+                "additionalItems" => k.array.additional_items = Some(value),
+                "minItems" => k.array.items_min = value.as_u64(),
+                "maxItems" => k.array.items_max = value.as_u64(),
+                "uniqueItems" => k.array.unique_items = value == &Value::Bool(true),
+                "minLength" => k.text.length_min = value.as_u64(),
+                "maxLength" => k.text.length_max = value.as_u64(),
+                "pattern" => k.text.pattern = value.as_str(),
+                "minimum" => k.number.minimum = Some(value),
+                "maximum" => k.number.maximum = Some(value),
+                "exclusiveMinimum" => k.number.exclusive_minimum = Some(value),
+                "exclusiveMaximum" => k.number.exclusive_maximum = Some(value),
+                "multipleOf" => k.number.multiple_of = Some(value),
                 "enum" => k.values = list(value),
-                "allOf" => k.all_of = list(value),
-                "anyOf" => k.any_of = list(value),
-                "oneOf" => k.one_of = list(value),
-                "if" => k.condition = Some(value),
-                "then" => k.then = Some(value),
-                "else" => k.otherwise = Some(value),
-                "not" => k.not = Some(value),
-                "format" => k.format = value.as_str(),
+                "allOf" => k.branches.all_of = list(value),
+                "anyOf" => k.branches.any_of = list(value),
+                "oneOf" => k.branches.one_of = list(value),
+                "if" => k.branches.condition = Some(value),
+                "then" => k.branches.then = Some(value),
+                "else" => k.branches.otherwise = Some(value),
+                "not" => k.branches.not = Some(value),
+                "format" => k.text.format = value.as_str(),
                 "const" => k.constant = Some(value),
-                "contains" => k.contains = Some(value),
-                "propertyNames" => k.property_names = Some(value),
+                "contains" => k.array.contains = Some(value),
+                "propertyNames" => k.object.property_names = Some(value),
                 // Unknown keywords are ignored (draft-07 §6.4).
                 _ => {}
             }
@@ -223,7 +253,7 @@ impl<'s> SchemaEvaluator<'s> {
             });
         }
         compound::combinators(inner, &keywords, instance)?;
-        if let (Some(format), Value::String(text)) = (keywords.format, &*instance) {
+        if let (Some(format), Value::String(text)) = (keywords.text.format, &*instance) {
             scalar::format(inner, format, text)?;
         }
         if let Some(constant) = keywords.constant
@@ -231,7 +261,7 @@ impl<'s> SchemaEvaluator<'s> {
         {
             return self.refuse(|| "failed to check const value".into());
         }
-        match keywords.contains {
+        match keywords.array.contains {
             Some(contains) => compound::contains(inner, contains, instance),
             None => Ok(()),
         }

@@ -13,38 +13,39 @@ pub(super) fn check(
     instance: &mut Value,
 ) -> Result<(), InvalidSettings> {
     // First, so that the defaults exist when the other keywords are checked.
-    if let (Some(properties), Some(members)) = (k.properties, instance.as_object_mut()) {
+    if let (Some(properties), Some(members)) = (k.object.properties, instance.as_object_mut()) {
         let count = members.len();
         let named = check_properties(ev, k, properties, members)?;
-        if named < count && k.additional_properties.is_none() && k.pattern_properties.is_none() {
+        if named < count && k.object.additional_properties.is_none() && k.object.pattern_properties.is_none()
+        {
             unknown::notice();
         }
     }
-    if let (Some(required), Some(members)) = (k.required, instance.as_object()) {
+    if let (Some(required), Some(members)) = (k.object.required, instance.as_object()) {
         for name in required.iter().filter_map(Value::as_str) {
             // A default satisfies the requirement.
-            let defaulted = || k.properties.and_then(|p| p.get(name)).and_then(default_of).is_some();
+            let defaulted = || k.object.properties.and_then(|p| p.get(name)).and_then(default_of).is_some();
             if !members.contains_key(name) && !defaulted() {
                 return ev.refuse_at(name, || format!("property \"{name}\" is required"));
             }
         }
     }
-    if let Some(dependencies) = k.dependencies {
+    if let Some(dependencies) = k.object.dependencies {
         check_dependencies(ev, dependencies, instance)?;
     }
     // Taken again, because a dependent schema had the whole instance.
     let Some(members) = instance.as_object_mut() else { return Ok(()) };
-    if let Some(schema) = k.property_names {
+    if let Some(schema) = k.object.property_names {
         check_names(ev, schema, members)?;
     }
-    if k.pattern_properties.is_some() || k.additional_properties.is_some() {
+    if k.object.pattern_properties.is_some() || k.object.additional_properties.is_some() {
         check_others(ev, k, members)?;
     }
     let count = members.len() as u64;
-    if let Some(min) = k.properties_min.filter(|min| count < *min) {
+    if let Some(min) = k.object.properties_min.filter(|min| count < *min) {
         return ev.refuse(|| format!("expect object to have at least {min} properties"));
     }
-    if let Some(max) = k.properties_max.filter(|max| count > *max) {
+    if let Some(max) = k.object.properties_max.filter(|max| count > *max) {
         return ev.refuse(|| format!("expect object to have at most {max} properties"));
     }
     Ok(())
@@ -71,7 +72,7 @@ fn check_properties(
             if ev.complete {
                 members.insert(name.clone(), default.clone());
             }
-        } else if k.required.is_some_and(|required| required.iter().any(|other| other == name)) {
+        } else if k.object.required.is_some_and(|required| required.iter().any(|other| other == name)) {
             ev.refuse_at(name, || format!("property \"{name}\" is required"))?;
         }
     }
@@ -130,8 +131,8 @@ fn check_others(
     members: &mut Map<String, Value>,
 ) -> Result<(), InvalidSettings> {
     for (name, member) in members.iter_mut() {
-        let mut covered = k.properties.is_some_and(|properties| properties.contains_key(name));
-        for (pattern, schema) in k.pattern_properties.into_iter().flatten() {
+        let mut covered = k.object.properties.is_some_and(|properties| properties.contains_key(name));
+        for (pattern, schema) in k.object.pattern_properties.into_iter().flatten() {
             // `.*` matches every name, so the common case needs no regular expression.
             if pattern != ".*" && !patterns::compiled(pattern).is_some_and(|regex| regex.is_match(name)) {
                 continue;
@@ -145,12 +146,12 @@ fn check_others(
                 |inner| format!("failed to validate {name} (matching \"{pattern}\"): {inner}"),
             )?;
         }
-        match k.additional_properties {
+        match k.object.additional_properties {
             // The common values need no look at the member.
             None | Some(Value::Bool(true)) => {}
             _ if covered => {}
             Some(Value::Bool(false)) => {
-                let remedy = ev.builds_hints().then(|| meant(name, k.properties)).flatten();
+                let remedy = ev.builds_hints().then(|| meant(name, k.object.properties)).flatten();
                 return ev.refuse_at(name, || forbidden_message(name)).map_err(|refused| match remedy {
                     Some(remedy) => refused.hint(remedy),
                     None => refused,

@@ -122,23 +122,23 @@ pub(super) fn string(
     k: &SchemaKeywords<'_>,
     text: &str,
 ) -> Result<(), InvalidSettings> {
-    if k.length_min.is_some() || k.length_max.is_some() {
+    if k.text.length_min.is_some() || k.text.length_max.is_some() {
         // JSON Schema draft-07 validation §6.3 counts characters. Counting is skipped where no bound needs it.
         let length = text.chars().count() as u64;
-        if let Some(min) = k.length_min.filter(|min| length < *min) {
+        if let Some(min) = k.text.length_min.filter(|min| length < *min) {
             return ev.refuse(|| format!("string too short, expected at least {min}, got {length}"));
         }
-        if let Some(max) = k.length_max.filter(|max| length > *max) {
+        if let Some(max) = k.text.length_max.filter(|max| length > *max) {
             return ev.refuse(|| format!("string too long, expected at most {max}, got {length}"));
         }
     }
-    let Some(pattern) = k.pattern else { return Ok(()) };
+    let Some(pattern) = k.text.pattern else { return Ok(()) };
     match patterns::compiled(pattern) {
         Some(regex) if regex.is_match(text) => Ok(()),
         Some(_) => ev.refuse(|| {
-            // The value may be a URL with a password.
+            // The value may be a URL with credentials.
             let mut shown = text.to_owned();
-            crate::url::hide_userinfo(&mut shown);
+            crate::masking::hide_in_urls(&mut shown);
             format!("failed to match pattern {} with {}", quoted(pattern), quoted(&shown))
         }),
         // Refused: accepting every text would switch the check off silently.
@@ -156,13 +156,13 @@ pub(super) fn number(
     let value = number.as_f64().unwrap_or(f64::NAN);
     let bound = |keyword: Option<&Value>| keyword.and_then(Value::as_f64);
     let strict = |keyword: Option<&Value>| keyword == Some(&Value::Bool(true));
-    let (mut min, mut above) = (bound(k.minimum), bound(k.exclusive_minimum));
+    let (mut min, mut above) = (bound(k.number.minimum), bound(k.number.exclusive_minimum));
     // Draft-04: a boolean makes `minimum` itself exclusive.
-    if strict(k.exclusive_minimum) {
+    if strict(k.number.exclusive_minimum) {
         (min, above) = (None, min);
     }
-    let (mut max, mut below) = (bound(k.maximum), bound(k.exclusive_maximum));
-    if strict(k.exclusive_maximum) {
+    let (mut max, mut below) = (bound(k.number.maximum), bound(k.number.exclusive_maximum));
+    if strict(k.number.exclusive_maximum) {
         (max, below) = (None, max);
     }
     if let Some(min) = min.filter(|min| value < *min) {
@@ -177,7 +177,7 @@ pub(super) fn number(
     if let Some(below) = below.filter(|below| value >= *below) {
         return ev.refuse(|| format!("expected {number} to be smaller than {below}"));
     }
-    match bound(k.multiple_of) {
+    match bound(k.number.multiple_of) {
         // The specification requires a factor above 0 (draft-07 validation §6.2.1); division by another is undefined.
         Some(factor) if factor > 0.0 && (value / factor).fract() != 0.0 => {
             ev.refuse(|| format!("expected {number} to be a multiple of {factor}"))

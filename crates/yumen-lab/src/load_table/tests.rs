@@ -2,8 +2,8 @@ use std::collections::BTreeMap;
 
 use yumen_load::{
     ConnectionTotals, ErrorTotals, GeneratorCost, GeneratorReport, IdleSummary, LatencyPercentile,
-    LoadLatencies, LoadPlan, LoadSummary, RampStep, RequestPlan, RequestTotals, TlsFacts, TransferTotals,
-    WeightedUrl,
+    LoadLatencies, LoadPlan, LoadProtocols, LoadSummary, RampStep, RequestPlan, RequestTotals, TlsFacts,
+    TransferTotals, WeightedUrl,
 };
 
 use super::*;
@@ -32,7 +32,7 @@ fn summary(kind: LoadShape) -> LoadSummary {
             ..LoadPlan::default()
         },
         elapsed_ns: 10_000_000_000,
-        protocol: "HTTP/1.1".to_owned(),
+        protocols: LoadProtocols { protocol: "HTTP/1.1".to_owned(), tls: None },
         connections: ConnectionTotals { opened: 100, ..ConnectionTotals::default() },
         totals: RequestTotals { requests: 10_002, responses: 10_000, unanswered: 0 },
         transfer: TransferTotals { bytes_sent: 810_000, bytes_received: 1_810_000 },
@@ -83,7 +83,7 @@ fn an_open_loop_says_what_was_missed_and_who_was_late() {
     open.latencies.corrected = Some(spread(20_000, 1000));
     open.latencies.schedule_lag = Some(spread(20_000, 2));
     open.totals.unanswered = 10_000;
-    open.tls = Some(TlsFacts {
+    open.protocols.tls = Some(TlsFacts {
         version: "TLSv1.3".to_owned(),
         cipher_suite: "TLS13_X".to_owned(),
         certificate_key: Some("RSA 2048".to_owned()),

@@ -20,7 +20,7 @@ pub(super) fn seen(kind: TrapEvidence, run: &RunRecord) -> Option<String> {
         }),
         TrapEvidence::Bottlenecks => bottlenecks(run),
         TrapEvidence::Handshakes => per_case(run, |round| {
-            let facts = round.summary.tls.as_ref()?;
+            let facts = round.summary.protocols.tls.as_ref()?;
             let key = facts.certificate_key.as_deref().unwrap_or("unknown key");
             let connections = &round.summary.connections;
             Some(format!(

@@ -36,34 +36,48 @@ pub(super) struct CaseFile {
     resumption: bool,
     /// Response timeout in milliseconds.
     timeout_ms: u64,
-    /// Ramp: new connections per second in the first step.
-    low: f64,
-    /// Ramp: upper bound of the rate in the last step.
-    high: f64,
-    /// Ramp: increment of the rate per step.
-    step: f64,
-    /// Ramp: requests per connection.
-    calls: u32,
-    /// Ramp: connections per step.
-    connections_per_step: u64,
-    /// Gateway: workers.
-    workers: usize,
-    /// Gateway: numbered routes in addition to the one for all paths.
-    routes: usize,
-    /// Gateway: consumers with keys.
-    consumers: usize,
-    /// Gateway: whether key authentication is required.
-    key_auth: bool,
-    /// Gateway: whether requests are counted against a limit.
-    limit_count: bool,
-    /// Gateway: whether it responds itself, without the upstream.
-    mock: bool,
-    /// Gateway: maximum idle upstream connections.
-    keepalive: usize,
+    #[serde(flatten)]
+    ramp: RampSettings,
+    #[serde(flatten)]
+    gateway: GatewayFile,
     /// Upstream: endpoints.
     endpoints: usize,
     /// Changes of the endpoints under load.
     changes: Option<EndpointChanges>,
+}
+
+/// The settings of a case for the gateway.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default)]
+struct GatewayFile {
+    /// Workers.
+    workers: usize,
+    /// Numbered routes in addition to the one for all paths.
+    routes: usize,
+    /// Consumers with keys, if key authentication is required.
+    consumers: usize,
+    /// Whether key authentication is required.
+    key_auth: bool,
+    /// Whether requests are counted against a limit.
+    limit_count: bool,
+    /// Whether the gateway responds itself, without the upstream.
+    mock: bool,
+    /// Maximum idle upstream connections.
+    keepalive: usize,
+}
+
+impl Default for GatewayFile {
+    fn default() -> GatewayFile {
+        GatewayFile {
+            workers: 1,
+            routes: 0,
+            consumers: 0,
+            key_auth: false,
+            limit_count: false,
+            mock: false,
+            keepalive: 256,
+        }
+    }
 }
 
 /// Kind of load.
@@ -96,20 +110,23 @@ impl Default for CaseFile {
             tls_version: None,
             resumption: true,
             timeout_ms: 5_000,
-            low: 0.0,
-            high: 0.0,
-            step: 0.0,
-            calls: 1,
-            connections_per_step: 0,
-            workers: 1,
-            routes: 0,
-            consumers: 0,
-            key_auth: false,
-            limit_count: false,
-            mock: false,
-            keepalive: 256,
+            ramp: RampSettings::default(),
+            gateway: GatewayFile::default(),
             endpoints: 1,
             changes: None,
+        }
+    }
+}
+
+impl GatewayFile {
+    fn settings(&self) -> GatewaySettings {
+        GatewaySettings {
+            workers: self.workers,
+            routes: self.routes,
+            key_consumers: if self.key_auth { self.consumers.max(1) } else { 0 },
+            limit_count: self.limit_count,
+            responder: if self.mock { GatewayResponder::Gateway } else { GatewayResponder::Upstream },
+            keepalive: self.keepalive,
         }
     }
 }
@@ -118,7 +135,7 @@ impl CaseFile {
     /// Validates constraints beyond the types, and groups the settings by subject.
     pub(super) fn settings(self) -> Result<CaseSettings> {
         ensure!(
-            self.connections > 0 && self.workers > 0 && self.endpoints > 0,
+            self.connections > 0 && self.gateway.workers > 0 && self.endpoints > 0,
             "connections, workers and endpoints are at least 1"
         );
         let load = self.load()?;
@@ -136,14 +153,7 @@ impl CaseFile {
                 tls: self.tls.then_some(ClientTls { version: self.tls_version, resumption: self.resumption }),
                 timeout_ms: self.timeout_ms,
             },
-            gateway: GatewaySettings {
-                workers: self.workers,
-                routes: self.routes,
-                key_consumers: if self.key_auth { self.consumers.max(1) } else { 0 },
-                limit_count: self.limit_count,
-                responder: if self.mock { GatewayResponder::Gateway } else { GatewayResponder::Upstream },
-                keepalive: self.keepalive,
-            },
+            gateway: self.gateway.settings(),
             endpoints: self.endpoints,
             changes: self.changes,
         })
@@ -159,18 +169,13 @@ impl CaseFile {
                 _ => bail!("an open loop has either rate or rate_share"),
             },
             LoadKind::Ramp => {
+                let ramp = self.ramp;
                 ensure!(
-                    self.low > 0.0 && self.step > 0.0 && self.high >= self.low,
+                    ramp.low > 0.0 && ramp.step > 0.0 && ramp.high >= ramp.low,
                     "a ramp has low, high and step, all above 0, and high is not below low"
                 );
-                ensure!(self.connections_per_step > 0, "a ramp has connections_per_step");
-                CaseLoad::Ramp(RampSettings {
-                    low: self.low,
-                    high: self.high,
-                    step: self.step,
-                    calls: self.calls,
-                    connections_per_step: self.connections_per_step,
-                })
+                ensure!(ramp.connections_per_step > 0, "a ramp has connections_per_step");
+                CaseLoad::Ramp(ramp)
             }
         })
     }

@@ -42,7 +42,8 @@ pub enum OpenRate {
 }
 
 /// A ramp of new connections.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(default)]
 pub struct RampSettings {
     /// New connections per second in the first step.
     pub low: f64,
@@ -54,6 +55,12 @@ pub struct RampSettings {
     pub calls: u32,
     /// Connections per step.
     pub connections_per_step: u64,
+}
+
+impl Default for RampSettings {
+    fn default() -> RampSettings {
+        RampSettings { low: 0.0, high: 0.0, step: 0.0, calls: 1, connections_per_step: 0 }
+    }
 }
 
 /// Connections and requests of the clients.

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use yumen_lab::record::*;
 use yumen_load::{
     ErrorTotals, IdleSummary, LatencyPercentile, LatencySummary, LoadLatencies, LoadLimits, LoadPlan,
-    LoadShape, LoadSummary, RampStep, RequestPlan, RequestTotals, SecondSummary,
+    LoadProtocols, LoadShape, LoadSummary, RampStep, RequestPlan, RequestTotals, SecondSummary,
 };
 
 /// A simulated gateway.
@@ -146,7 +146,7 @@ pub(crate) fn round(point: &Point, model: &Model, number: usize, random: &mut Ra
         format: yumen_load::FORMAT,
         plan: point.plan.clone(),
         elapsed_ns,
-        protocol: "HTTP/1.1".to_owned(),
+        protocols: LoadProtocols { protocol: "HTTP/1.1".to_owned(), tls: None },
         totals: RequestTotals { requests: responses + failed, responses, unanswered: 0 },
         errors,
         latencies: LoadLatencies { response: plain, corrected, ..LoadLatencies::default() },

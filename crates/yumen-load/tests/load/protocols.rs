@@ -113,7 +113,7 @@ fn tls_is_spoken_in_the_version_asked_for() {
         let upstream = start(certificate, UpstreamBehaviour::default());
         let tls = TlsPlan { version, ..TlsPlan::default() };
         let summary = run(&LoadPlan { tls, limits: LoadLimits::count(3), ..secure(&upstream, "/1k") });
-        let facts = summary.tls.clone().unwrap();
+        let facts = summary.protocols.tls.clone().unwrap();
         assert_eq!((errors(&summary), facts.version.as_str()), (vec![], expected));
         assert_eq!((facts.certificate_key.as_deref(), facts.alpn.as_deref()), (Some(key), Some("http/1.1")));
     };

@@ -6,11 +6,11 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 use yumen_plugin::{GoogleAccount, SinkRequest, SinkTls};
 
-use super::{GoogleSink, assertion};
-use crate::connector::{SendFault, SinkConnector};
+use super::GoogleSink;
+use crate::connector::{OutboundConnector, SendFault};
+use crate::service_account::ServiceAccountKey;
 
 fn account(address: &str) -> GoogleAccount {
     let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256).unwrap();
@@ -27,8 +27,9 @@ fn account(address: &str) -> GoogleAccount {
     }
 }
 
-fn connector() -> SinkConnector {
-    SinkConnector { tls: Arc::default(), connects: Arc::new(Semaphore::new(1)) }
+fn assertion(account: &GoogleAccount, unix_s: u64) -> Result<String, String> {
+    let GoogleAccount { client_email, private_key, token_url, scope, .. } = account;
+    ServiceAccountKey { client_email, private_key, token_url, scope }.assertion(unix_s)
 }
 
 fn entries() -> SinkRequest {
@@ -113,7 +114,7 @@ fn is_whole(bytes: &[u8]) -> bool {
 #[tokio::test]
 async fn a_token_serves_until_it_is_refused() {
     let (address, seen) = google(vec![200, 200, 401, 200]).await;
-    let mut sink = GoogleSink::new(account(&address), &connector());
+    let mut sink = GoogleSink::new(account(&address), &OutboundConnector::default());
     for status in [200, 200, 401, 200] {
         assert_eq!(sink.send(&entries()).await.unwrap().status, status);
     }
@@ -132,7 +133,7 @@ async fn a_token_serves_until_it_is_refused() {
 async fn an_account_without_a_key_sends_nothing() {
     let (address, seen) = google(Vec::new()).await;
     let account = GoogleAccount { private_key: "k".to_owned(), ..account(&address) };
-    let result = GoogleSink::new(account, &connector()).send(&entries()).await;
+    let result = GoogleSink::new(account, &OutboundConnector::default()).send(&entries()).await;
     assert!(matches!(&result, Err(SendFault::Failed(why)) if why.contains("private_key")), "{result:?}");
     assert!(seen.lock().unwrap().is_empty());
 }

@@ -5,11 +5,10 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use yumen_plugin::{KafkaLogin, KafkaMechanism, KafkaSettings, SinkRequest};
 
 use super::{KafkaSink, wire};
-use crate::connector::{SendFault, SinkConnector};
+use crate::connector::{OutboundConnector, SendFault};
 
 /// The state of a broker that leads both partitions of one topic.
 #[derive(Default)]
@@ -124,8 +123,7 @@ fn sink(state: &SharedBroker, change: impl FnOnce(&mut KafkaSettings)) -> KafkaS
         tls: None,
     };
     change(&mut settings);
-    let connector = SinkConnector { tls: Arc::default(), connects: Arc::new(Semaphore::new(1)) };
-    KafkaSink::new(settings, connector)
+    KafkaSink::new(settings, OutboundConnector::default())
 }
 
 fn record(text: &'static str) -> SinkRequest {

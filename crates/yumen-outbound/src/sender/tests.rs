@@ -430,6 +430,7 @@ fn a_certificate_for_another_name_is_refused_if_it_is_verified() {
             verify: true,
             server_name: Some(server_name.to_owned()),
             ca_pem: Some(key.cert.pem()),
+            client: None,
         };
         assert_eq!(outcome(trusted("other.test")).await, (1, 0));
         assert_eq!(outcome(trusted("sink.test")).await, (0, 1));

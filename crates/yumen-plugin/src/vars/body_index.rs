@@ -80,7 +80,7 @@ impl BodyIndexing {
             return Some(BodyIndex::Nothing);
         };
         // The upstream may parse the body by another type, so no reading of it is safe.
-        if post::has_ambiguous_type(ex) {
+        if ex.has_ambiguous_content_type() {
             return Some(BodyIndex::Unreadable);
         }
         if body.len() > INDEXED_BYTES_MAX {

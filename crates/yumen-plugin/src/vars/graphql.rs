@@ -6,7 +6,7 @@ use apollo_parser::Parser;
 use apollo_parser::cst::{Definition, OperationDefinition, Selection};
 use yumen_http::{KnownField, Method};
 
-use super::post::{form_field, has_ambiguous_type, is_json, media_type};
+use super::post::{form_field, is_json, media_type};
 use super::{VarValue, body_index};
 use crate::{BacktrackLimitExceeded, Exchange};
 
@@ -56,14 +56,14 @@ fn parse(document: &str) -> Result<Option<GraphqlOperation>, BacktrackLimitExcee
 /// Whether the type of the body may carry a document and the method is not GET.
 pub(super) fn is_in_body(ex: &Exchange<'_>) -> bool {
     ex.request.method() != Method::Get
-        && (has_ambiguous_type(ex)
+        && (ex.has_ambiguous_content_type()
             || ex.request.fields.known(KnownField::ContentType).map(media_type).is_some_and(|media_type| {
                 media_type.eq_ignore_ascii_case(b"application/graphql") || is_json(media_type)
             }))
 }
 
 fn document_in_body(ex: &Exchange<'_>) -> Option<String> {
-    if has_ambiguous_type(ex) && ex.body.buffered.as_ref().is_some_and(|body| !body.is_empty()) {
+    if ex.has_ambiguous_content_type() && ex.body.buffered.as_ref().is_some_and(|body| !body.is_empty()) {
         return ex.undecided_by_body();
     }
     let media_type = media_type(ex.request.fields.known(KnownField::ContentType)?);

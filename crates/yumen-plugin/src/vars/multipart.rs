@@ -199,23 +199,6 @@ fn after_space(value: &[u8], at: usize) -> usize {
     at + value[at.min(value.len())..].iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count()
 }
 
-/// Whether a `Content-Type` has exactly one media type.
-pub(super) fn is_one_media_type(content_type: &[u8]) -> bool {
-    let mut is_quoted = false;
-    let mut is_escaped = false;
-    content_type.iter().all(|byte| {
-        match byte {
-            _ if is_escaped => is_escaped = false,
-            b'\\' if is_quoted => is_escaped = true,
-            b'"' => is_quoted = !is_quoted,
-            // A comma joins two field lines (RFC 9110 §5.3), unless a quoted parameter contains it.
-            b',' => return is_quoted,
-            _ => {}
-        }
-        true
-    })
-}
-
 /// Whether the text is a `token` (RFC 9110 §5.6.2).
 fn is_token(text: &[u8]) -> bool {
     let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);

@@ -5,18 +5,11 @@ use std::borrow::Cow;
 use percent_encoding::percent_decode;
 use yumen_http::KnownField;
 
-use super::multipart::is_one_media_type;
 use crate::Exchange;
-
-/// Whether the request has more than one media type, so that parsers may interpret the body differently.
-pub(crate) fn has_ambiguous_type(ex: &Exchange<'_>) -> bool {
-    let mut types = ex.request.fields.all_known(KnownField::ContentType);
-    types.next().is_some_and(|first| !is_one_media_type(first)) || types.next().is_some()
-}
 
 /// Whether the body has a type with values.
 pub(super) fn is_looked_into(ex: &Exchange<'_>) -> bool {
-    has_ambiguous_type(ex)
+    ex.has_ambiguous_content_type()
         || ex.request.fields.known(KnownField::ContentType).map(media_type).is_some_and(|media_type| {
             media_type.eq_ignore_ascii_case(b"application/x-www-form-urlencoded")
                 || media_type.eq_ignore_ascii_case(b"multipart/form-data")

@@ -1,8 +1,10 @@
 //! The plugin around a [`LoggerKind`]: forms, conditions and taps by phase, and the dry run.
 
 use std::borrow::Cow;
+use std::fmt::Debug;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -10,12 +12,12 @@ use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
     BatchPolicy, ConditionExpr, DryRunResult, Exchange, ExchangeOutcome, PhaseSet, Plugin,
     PluginBuildContext, PluginFactory, ResponseHead, ResponseHeadPhase, ServedTraffic, SinkAddress,
-    SinkEncoder, SinkHandle, SinkSpec, Step, VarInputs,
+    SinkBatch, SinkEncoder, SinkHandle, SinkRequest, SinkSpec, Step, VarInputs,
 };
 
 use super::entry::{DEFAULT_MEMBERS, LogEntry, LogEntryForm};
 use super::format::{FormatFacts, LogFormat};
-use super::settings::{BodySettings, FormatSettings};
+use super::settings::{BatchSettings, BodySettings, FormatSettings, LoggerSettings, batch_policy};
 use crate::decoding::ContentCoding;
 
 /// One logger plugin.
@@ -77,6 +79,42 @@ pub(crate) struct SinkPlan {
     pub(crate) encoder: Arc<dyn SinkEncoder>,
     /// Settings of the encoder, by which sinks of one address differ.
     pub(crate) encoder_settings: String,
+}
+
+impl BatchSettings {
+    /// The plan of a sink. Sinks of one address differ by the settings of their encoders, which `Debug` writes.
+    pub(crate) fn sink<E: SinkEncoder + Debug + 'static>(
+        &self,
+        name: String,
+        address: SinkAddress,
+        encoder: E,
+        setup: &PluginBuildContext<'_>,
+    ) -> SinkPlan {
+        SinkPlan {
+            name,
+            address,
+            policy: batch_policy(self, setup.metadata),
+            encoder_settings: format!("{encoder:?}"),
+            encoder: Arc::new(encoder),
+        }
+    }
+}
+
+/// The request that sends a whole batch to an HTTP server.
+pub(crate) fn post(
+    batch: &SinkBatch<'_>,
+    target: &str,
+    fields: Vec<(String, String)>,
+    body: Vec<Bytes>,
+) -> SinkRequest {
+    SinkRequest { method: "POST", target: target.to_owned(), fields, body, entries: batch.entries }
+}
+
+impl LoggerSettings {
+    /// A logger with these settings.
+    pub(crate) fn parts<K>(self, kind: K, sink: SinkPlan) -> LoggerParts<K> {
+        LoggerParts { kind, format: self.format, bodies: self.bodies, sink }
+    }
 }
 
 /// Bodies of one direction.

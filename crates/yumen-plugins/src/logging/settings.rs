@@ -63,6 +63,17 @@ pub(crate) fn batch_policy(batch: &BatchSettings, metadata: Option<&Value>) -> B
     }
 }
 
+/// Settings that most loggers share.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub(crate) struct LoggerSettings {
+    #[serde(flatten)]
+    pub(crate) batch: BatchSettings,
+    #[serde(flatten)]
+    pub(crate) format: FormatSettings,
+    #[serde(flatten)]
+    pub(crate) bodies: BodySettings,
+}
+
 /// The form of entries.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub(crate) struct FormatSettings {

@@ -10,6 +10,7 @@ use yumen_plugin::{SinkBatch, SinkEncoder, SinkFraming, SinkRequest};
 
 use super::attributes::AttributeWriter;
 use super::settings::ScalarValue;
+use crate::logging::post;
 
 /// The unary method of OTLP over gRPC.
 pub(super) const GRPC_METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
@@ -91,12 +92,6 @@ impl SinkEncoder for SpanEncoder {
         let mut fields = vec![("Content-Type".to_owned(), "application/x-protobuf".to_owned())];
         fields.extend(self.fields.iter().cloned());
         let body = std::iter::once(prefix.into()).chain(spans).collect();
-        vec![SinkRequest {
-            method: "POST",
-            target: self.target.clone(),
-            fields,
-            body,
-            entries: batch.entries,
-        }]
+        vec![post(batch, &self.target, fields, body)]
     }
 }

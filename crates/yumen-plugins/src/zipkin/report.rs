@@ -7,6 +7,7 @@ use yumen_plugin::{
 };
 
 use crate::logging::json_text::{ObjectWriter, write_json_text};
+use crate::logging::post;
 use crate::traces::b3::B3TraceId;
 use crate::traces::span_times::SpanTimes;
 use crate::traces::{SpanId, hex_id, response_source};
@@ -165,13 +166,7 @@ impl SinkEncoder for SpanListEncoder {
     fn requests(&self, batch: &SinkBatch<'_>) -> Vec<SinkRequest> {
         let fields = vec![("Content-Type".to_owned(), "application/json".to_owned())];
         let body = batch.framed(self.framing());
-        vec![SinkRequest {
-            method: "POST",
-            target: self.target.clone(),
-            fields,
-            body,
-            entries: batch.entries,
-        }]
+        vec![post(batch, &self.target, fields, body)]
     }
 
     fn verdict(&self, reply: &SinkReply) -> SinkVerdict {

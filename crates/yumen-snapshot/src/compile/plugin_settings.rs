@@ -73,9 +73,12 @@ impl PluginSettingsError {
     fn masked(self, followed: &ResolvedReferences) -> PluginSettingsError {
         match self {
             PluginSettingsError::Settings(invalid) => {
-                PluginSettingsError::Settings(invalid.map_message(|message| followed.mask(message)))
+                let path = invalid.path.clone();
+                PluginSettingsError::Settings(invalid.map_message(|message| followed.mask(&path, message)))
             }
-            PluginSettingsError::Filter(message) => PluginSettingsError::Filter(followed.mask(message)),
+            PluginSettingsError::Filter(message) => {
+                PluginSettingsError::Filter(followed.mask("_meta.filter", message))
+            }
             other => other,
         }
     }

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::Value;
+use yumen_config::masking::SEARCHED_BYTES_MIN;
 use yumen_config::resource::is_within;
 use yumen_config::{InvalidSettings, json_text};
 use yumen_plugin::FetchedCells;
@@ -88,10 +89,17 @@ pub(super) enum ResolvedText<'t> {
     Awaited,
 }
 
-/// The resolved references: each as written, with its value.
-#[derive(Debug, Default)]
+/// A reference with its value.
+struct ResolvedReference {
+    path: String,
+    written: String,
+    value: String,
+}
+
+/// The resolved references of an object or of the settings of a plugin.
+#[derive(Default)]
 pub(super) struct ResolvedReferences {
-    resolved: Vec<(String, String)>,
+    resolved: Vec<ResolvedReference>,
     /// References to secrets that stay as written in a trial, with their paths.
     awaited: Vec<(String, String)>,
 }
@@ -101,7 +109,7 @@ impl ResolvedReferences {
     pub(super) fn data_values(&self) -> Vec<String> {
         // A value is data: a template must not read variables into it. In a secret that stays as written, `$secret` is no
         // variable.
-        let resolved = self.resolved.iter().map(|(_, value)| value);
+        let resolved = self.resolved.iter().map(|one| &one.value);
         let awaited = self.awaited.iter().map(|(_, written)| written);
         resolved.chain(awaited).filter(|value| value.contains('$')).cloned().collect()
     }
@@ -113,18 +121,38 @@ impl ResolvedReferences {
 
     /// Whether an error at `path` may end when the value of a secret arrives.
     pub(super) fn may_heal(&self, path: &str) -> bool {
-        let concerns =
-            |awaited: &str| path.is_empty() || is_within(path, awaited) || is_within(awaited, path);
-        self.awaited_paths().any(concerns)
+        self.awaited_paths().any(|awaited| concerns(path, awaited))
     }
 
-    /// The message with references in place of their values, which may be secrets.
-    pub(super) fn mask(&self, message: String) -> String {
-        // The value may be a secret, and problems are shown to viewers.
-        self.resolved
-            .iter()
-            .fold(message, |message, (written, value)| message.replace(value.as_str(), written))
+    /// The message of an error at `path` with references in place of their values, which may be secrets: problems are
+    /// shown to viewers.
+    pub(super) fn mask(&self, path: &str, message: String) -> String {
+        let (short, mut long): (Vec<_>, Vec<_>) =
+            self.resolved.iter().partition(|one| one.value.len() < SEARCHED_BYTES_MIN);
+        // A short value occurs in messages by chance, and replacements would show where. Only one that stands at the place
+        // of the error can be its subject; the whole message is left out then.
+        let is_shown =
+            |one: &&&ResolvedReference| concerns(path, &one.path) && has_word(&message, &one.value);
+        if let Some(one) = short.iter().find(is_shown) {
+            return format!("the value of {} is refused", one.written);
+        }
+        // The longest first: a value may contain another one.
+        long.sort_by_key(|one| std::cmp::Reverse(one.value.len()));
+        long.into_iter().fold(message, |message, one| message.replace(&one.value, &one.written))
     }
+}
+
+/// Whether an error at `path` may be about the text at `place`.
+fn concerns(path: &str, place: &str) -> bool {
+    path.is_empty() || is_within(path, place) || is_within(place, path)
+}
+
+/// Whether `value` stands in the message outside of other words.
+fn has_word(message: &str, value: &str) -> bool {
+    message.match_indices(value).any(|(at, _)| {
+        let (before, after) = (&message[..at], &message[at + value.len()..]);
+        !before.ends_with(char::is_alphanumeric) && !after.starts_with(char::is_alphanumeric)
+    })
 }
 
 /// Whether a value contains a reference.
@@ -164,7 +192,11 @@ fn resolve_at(
                 let reference = std::mem::replace(written, value.clone());
                 // An empty value occurs in every message, so it cannot be masked.
                 if !value.is_empty() {
-                    followed.resolved.push((reference, value));
+                    followed.resolved.push(ResolvedReference {
+                        path: path.to_owned(),
+                        written: reference,
+                        value,
+                    });
                 }
             }
             Err(message) => {

@@ -159,7 +159,8 @@ pub(super) fn metadata(
     if let Some(schema) = known.registry.get(plugin).and_then(|one| one.metadata_schema()) {
         match schema::validate(&schema, &mut settings) {
             Err(invalid) if !followed.may_heal(&invalid.path) => {
-                return Err(invalid.map_message(|message| followed.mask(message)));
+                let path = invalid.path.clone();
+                return Err(invalid.map_message(|message| followed.mask(&path, message)));
             }
             _ => {}
         }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::Subcommand;
 use hyper::Method;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use yumen_base::utc_text;
 
@@ -26,6 +27,14 @@ pub(crate) enum SecretsCommand {
         #[command(flatten)]
         remote: RemoteArgs,
     },
+    /// Drop the last value of a reference on this node and fetch it again: objects lose a value that its manager no longer
+    /// has
+    Forget {
+        /// The reference: $secret://vault/1/jack/key, quoted for the shell
+        reference: String,
+        #[command(flatten)]
+        remote: RemoteArgs,
+    },
     /// Fetch all values now, at most once in ten seconds
     Refresh {
         #[command(flatten)]
@@ -38,6 +47,7 @@ impl SecretsCommand {
         match self {
             SecretsCommand::List { remote }
             | SecretsCommand::Check { remote, .. }
+            | SecretsCommand::Forget { remote, .. }
             | SecretsCommand::Refresh { remote } => remote,
         }
     }
@@ -58,6 +68,14 @@ pub(crate) fn run(command: &SecretsCommand) -> anyhow::Result<ExitCode> {
             })
         }
         SecretsCommand::Check { reference, remote } => check(&client, reference, remote),
+        SecretsCommand::Forget { reference, remote } => {
+            let encoded = utf8_percent_encode(reference, NON_ALPHANUMERIC);
+            let path = format!("/yumen/v1/secrets/forget?reference={encoded}");
+            let answer = client.send(&Method::POST, &path, &[], None)?.json()?;
+            remote.print(&answer, |answer| {
+                format!("the value of {} is dropped and fetched again\n", text(&answer["forgotten"]))
+            })
+        }
         SecretsCommand::Refresh { remote } => {
             let answer = client.send(&Method::POST, "/yumen/v1/secrets/refresh", &[], None)?.json()?;
             remote.print(&answer, |answer| format!("{} values are fetched\n", answer["refreshed"]))

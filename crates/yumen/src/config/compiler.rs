@@ -34,9 +34,9 @@ impl ReadVariables {
         Some(value)
     }
 
-    /// Calls `each` with the values.
-    pub(crate) fn visit(&self, each: impl FnMut(&String)) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(each);
+    /// The values.
+    pub(crate) fn values(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 }
 

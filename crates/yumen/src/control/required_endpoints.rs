@@ -96,7 +96,7 @@ impl RequiredEndpoints {
             // A value that this version cannot parse is fetched.
             if let Ok(value) = (request.format.parse)(&document.bytes) {
                 self.fetched.insert(request.clone());
-                let result = FetchedResult { value: Some(value), failure: None };
+                let result = FetchedResult { value: Some(value), ..FetchedResult::default() };
                 changes.push(ConfigChange::Fetched(request.clone(), result));
             }
         }

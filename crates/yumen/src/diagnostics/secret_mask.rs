@@ -9,6 +9,7 @@ mod secret_names;
 use std::ops::Range;
 
 use yumen_base::Problem;
+use yumen_config::masking::hide_in_urls;
 
 use line_scan::{LineToken, enclosing_names, scan};
 use secret_names::SecretArea;
@@ -42,11 +43,18 @@ pub(super) fn visible(
     let area = SecretArea::of(problem, from > 0);
     for LineToken { range, names, is_name } in scan(&characters[from..], outer) {
         let text: String = characters[from..][range.clone()].iter().collect();
-        if range.start + from < end && area.hides(&names, &text, is_name) {
+        if range.start + from < end && (area.hides(&names, &text, is_name) || has_credentials(&text)) {
             characters[from..][range].fill('*');
         }
     }
     Some(characters)
+}
+
+/// Whether a value has a URL with a password or an argument that grants access.
+fn has_credentials(text: &str) -> bool {
+    let mut shown = text.to_owned();
+    hide_in_urls(&mut shown);
+    shown != text
 }
 
 /// Whether the last line is part of a private key in PEM.

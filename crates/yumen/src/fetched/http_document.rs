@@ -36,7 +36,8 @@ async fn exchange(fetch: &HttpFetch, body_bytes_max: usize, tls: &TlsClients) ->
         value.set_sensitive(true);
         headers.insert(name, value);
     }
-    let tls = client_config(tls, &fetch.url, fetch.verify, fetch.ca_pem.clone())?;
+    let settings = || SinkTls { verify: fetch.verify, ca_pem: fetch.ca_pem.clone(), ..SinkTls::default() };
+    let tls = client_config(tls, &fetch.url, settings)?;
     let limit = Duration::from_millis(fetch.timeout_ms.max(1));
     let bounds = FetchBounds { connect: limit, whole: limit, body_bytes_max };
     let sent = fetch::send_through(request, tls.as_ref(), fetch.proxy.as_ref(), bounds).await;
@@ -55,13 +56,12 @@ async fn exchange(fetch: &HttpFetch, body_bytes_max: usize, tls: &TlsClients) ->
 pub(super) fn client_config(
     tls: &TlsClients,
     url: &str,
-    verify: bool,
-    ca_pem: Option<String>,
+    settings: impl FnOnce() -> SinkTls,
 ) -> Result<Option<Arc<ClientConfig>>, String> {
     if !url.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://")) {
         return Ok(None);
     }
-    tls.get(&SinkTls { verify, server_name: None, ca_pem }).map(Some)
+    tls.get(&settings()).map(Some)
 }
 
 /// The lifetime by `Cache-Control` (RFC 9111 §5.2.2.1).

@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use yumen_base::metric::{MetricFamily, MetricKind, MetricSeries, MetricSource, MetricValue};
-use yumen_config::url::HIDDEN;
 use yumen_plugin::{FetchRequest, FetchSource};
 use yumen_snapshot::compile::FetchFailure;
 
@@ -99,9 +98,18 @@ fn time(unix_ms: u64) -> String {
 #[derive(Debug)]
 pub(crate) struct FetchLedger {
     lines: Mutex<FetchLines>,
-    asked: UnboundedSender<Arc<FetchRequest>>,
+    asked: UnboundedSender<(Arc<FetchRequest>, FetchAsk)>,
     /// Taken by the fetching service.
-    asks: Mutex<Option<UnboundedReceiver<Arc<FetchRequest>>>>,
+    asks: Mutex<Option<UnboundedReceiver<(Arc<FetchRequest>, FetchAsk)>>>,
+}
+
+/// A request to the task of a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FetchAsk {
+    /// A fetch now.
+    Refresh,
+    /// The known value is dropped, then fetched.
+    Forget,
 }
 
 impl Default for FetchLedger {
@@ -124,22 +132,37 @@ impl FetchLedger {
     }
 
     /// The fetches that are asked for. The first caller gets them.
-    pub(super) fn listen(&self) -> UnboundedReceiver<Arc<FetchRequest>> {
+    pub(super) fn listen(&self) -> UnboundedReceiver<(Arc<FetchRequest>, FetchAsk)> {
         let taken = self.asks.lock().unwrap_or_else(PoisonError::into_inner).take();
         taken.unwrap_or_else(|| unbounded_channel().1)
     }
 
-    /// Asks for a fetch now.
-    pub(super) fn ask(&self, request: &Arc<FetchRequest>) {
+    /// Passes a request to the fetching service.
+    pub(super) fn ask(&self, request: &Arc<FetchRequest>, ask: FetchAsk) {
         // Fails only after the fetching service has ended.
-        let _ = self.asked.send(request.clone());
+        let _ = self.asked.send((request.clone(), ask));
     }
 
     /// Asks for a fetch of all secrets; returns their number.
     pub(crate) fn refresh_secrets(&self) -> usize {
         let lines = self.lines();
         let secrets = lines.values.keys().filter(|request| matches!(request.source, FetchSource::Secret(_)));
-        secrets.map(|request| self.ask(request)).count()
+        secrets.map(|request| self.ask(request, FetchAsk::Refresh)).count()
+    }
+
+    /// Drops the value of a secret, `vault/1/jack/key`, and fetches it again. False if no object uses it.
+    pub(crate) fn forget_secret(&self, name: &str) -> bool {
+        let lines = self.lines();
+        let is_named = |request: &&Arc<FetchRequest>| match &request.source {
+            FetchSource::Secret(fetch) => name
+                .strip_prefix(&*fetch.manager)
+                .and_then(|rest| rest.strip_prefix('/'))
+                .is_some_and(|key| key == fetch.key),
+            FetchSource::Http(_) => false,
+        };
+        // Under new settings of the manager, the earlier request may still be here.
+        let named = lines.values.keys().filter(is_named);
+        named.map(|request| self.ask(request, FetchAsk::Forget)).count() > 0
     }
 
     /// The states of all secrets in use, by manager and key: `vault/1/jack/key`.
@@ -154,17 +177,13 @@ impl FetchLedger {
         secrets.collect()
     }
 
-    /// The text with asterisks in place of values of secrets.
-    pub(crate) fn without_secrets(&self, mut text: String) -> String {
+    /// The values of all secrets in use, which no output may show.
+    pub(crate) fn secret_values(&self) -> Vec<String> {
         let lines = self.lines();
-        for (request, standing) in &lines.values {
-            let Some(body) = &standing.body else { continue };
-            let value = std::str::from_utf8(&body.bytes).unwrap_or_default();
-            if matches!(request.source, FetchSource::Secret(_)) {
-                text = without_value(text, value);
-            }
-        }
-        text
+        let secrets =
+            lines.values.iter().filter(|(request, _)| matches!(request.source, FetchSource::Secret(_)));
+        let bodies = secrets.filter_map(|(_, standing)| standing.body.as_ref());
+        bodies.filter_map(|body| Some(std::str::from_utf8(&body.bytes).ok()?.to_owned())).collect()
     }
 
     pub(super) fn note(&self, request: &Arc<FetchRequest>, standing: &FetchStanding) {
@@ -185,18 +204,6 @@ impl FetchLedger {
         let chosen = lines.values.iter().filter(|(request, _)| select(request));
         chosen.filter_map(|(request, standing)| Some((digest(request), standing.body.clone()?))).collect()
     }
-}
-
-/// The text with asterisks in place of a value. Short values are no secrets to hide: they occur in any text.
-pub(crate) fn without_value(mut text: String, value: &str) -> String {
-    const SECRET_BYTES_MIN: usize = 6;
-    if value.len() >= SECRET_BYTES_MIN {
-        text = text.replace(value, HIDDEN);
-        // In JSON, line breaks and quotation marks are escaped.
-        let quoted = Value::from(value).to_string();
-        text = text.replace(quoted.trim_matches('"'), HIDDEN);
-    }
-    text
 }
 
 /// Successes and failures by format.

@@ -17,7 +17,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use serde_json::Value;
 use yumen_outbound::TlsClients;
-use yumen_plugin::SecretFetch;
+use yumen_plugin::{ClientPair, SecretFetch, SinkTls};
 use yumen_snapshot::compile::FetchFailure;
 
 use super::FetchedBody;
@@ -49,7 +49,7 @@ impl SecretManagers {
     ) -> Result<FetchedBody, FetchFailure> {
         let settings: Value =
             serde_json::from_str(&fetch.settings).map_err(|_| failed("invalid settings"))?;
-        let http = ManagerHttp { tls };
+        let http = ManagerHttp { tls, settings: &settings };
         let round = &SecretRound { replies: &self.replies, since };
         let text = match fetch.manager.split('/').next() {
             Some("vault") => self.vault.secret(round, fetch, &settings, http).await?,
@@ -125,6 +125,8 @@ impl SecretRound<'_> {
 #[derive(Clone, Copy)]
 struct ManagerHttp<'t> {
     tls: &'t TlsClients,
+    /// Settings of the manager, with its certificates.
+    settings: &'t Value,
 }
 
 /// A response of a manager.
@@ -136,7 +138,8 @@ struct ManagerReply {
 
 impl ManagerHttp<'_> {
     async fn send(self, request: Request<Full<Bytes>>, verify: bool) -> Result<ManagerReply, FetchFailure> {
-        let tls = client_config(self.tls, &request.uri().to_string(), verify, None).map_err(failed)?;
+        let settings = || manager_tls(self.settings, verify);
+        let tls = client_config(self.tls, &request.uri().to_string(), settings).map_err(failed)?;
         let bounds =
             FetchBounds { connect: REQUEST_WITHIN, whole: REQUEST_WITHIN, body_bytes_max: REPLY_BYTES_MAX };
         let sent = fetch::send_through(request, tls.as_ref(), None, bounds).await;
@@ -146,6 +149,18 @@ impl ManagerHttp<'_> {
             status: head.status.as_u16(),
             body: serde_json::from_slice(&body).unwrap_or_default(),
         })
+    }
+}
+
+/// TLS by the settings of a manager.
+fn manager_tls(settings: &Value, verify: bool) -> SinkTls {
+    let text = |name: &str| settings[name].as_str().map(str::to_owned);
+    let client = text("client_cert").zip(text("client_key"));
+    SinkTls {
+        verify,
+        server_name: None,
+        ca_pem: text("ca_cert"),
+        client: client.map(|(chain_pem, key_pem)| ClientPair { chain_pem, key_pem }),
     }
 }
 

@@ -16,12 +16,14 @@ use serde_json::{Value, json};
 use crate::harness::certs::Authority;
 use crate::harness::gateway::YUMEN;
 use crate::harness::managers::{AWS_ID, AWS_KEY, ManagerStub, TOKEN};
-use crate::harness::tls::{client_config, over_tls};
+use crate::harness::tls::{TlsUpstream, client_config, over_tls};
 use crate::harness::{Client, Gateway, Options, Reply, Scratch, Upstream, certs, eventually, run};
 use crate::upgrade::Line;
 
 /// A value that must appear in no output.
 const CANARY: &str = "canary-5f3a9c71d2";
+/// A secret that is written in an object, and that viewers do not see.
+const HUSHED: &str = "hushed-81b20c";
 
 fn ask(gateway: &Gateway, key: &str, line: &str, body: &str) -> Reply {
     let length = body.len();
@@ -125,6 +127,65 @@ fn the_last_value_stays_while_the_manager_is_away_and_a_start_without_it_is_clos
     stub.state().fails = None;
     eventually("the key opens once the manager is back", 20, || status(&gateway, "first") == 200);
     eventually("the problem has ended", 10, || problems(&gateway).is_empty());
+}
+
+#[test]
+fn a_forgotten_value_ends_at_once_and_returns_with_its_manager() {
+    let (stub, upstream) = (ManagerStub::vault(1), Upstream::text("a"));
+    stub.set("kv/gateway/jack", json!({ "key": "first", "list": "127.0.0.0/8" }));
+    let jack = consumer("jack", json!({ "key-auth": { "key": "$secret://vault/1/jack/key" } }));
+    let mut resources = guarded(vault(&stub), "key-auth", jack, &upstream);
+    let allowed = json!({ "ip-restriction": { "whitelist": ["$secret://vault/1/jack/list"] } });
+    let sends =
+        json!({ "proxy-rewrite": { "headers": { "set": { "X-Word": "$secret://vault/1/jack/list" } } } });
+    for (id, plugins) in [("guarded", allowed), ("sends", sends)] {
+        let uri = format!("/{id}");
+        let route = json!({ "id": id, "uri": uri, "plugins": plugins, "upstream": upstream.alone() });
+        resources["routes"].as_array_mut().unwrap().push(route);
+    }
+    let gateway = start(&resources);
+    let statuses =
+        || [status(&gateway, "first"), gateway.get("/guarded").status, gateway.get("/sends").status];
+    assert_eq!(statuses(), [200, 200, 200], "{:?}", problems(&gateway));
+    let directory = gateway.scratch.path().join("data").display().to_string();
+    let forget = |reference: &str| run(YUMEN, &["secrets", "forget", reference, "--data-dir", &directory]);
+    stub.state().fails = Some(503);
+    for member in ["key", "list"] {
+        let (code, out, err) = forget(&format!("$secret://vault/1/jack/{member}"));
+        assert_eq!(code, 0, "{out}{err}");
+    }
+    eventually("nothing uses the values", 10, || statuses() == [401, 503, 503]);
+    let (code, out, err) = forget("$secret://vault/1/jack/other");
+    assert_ne!(code, 0, "{out}");
+    assert!(err.contains("no object in force refers to $secret://vault/1/jack/other"), "{out}{err}");
+    stub.state().fails = None;
+    eventually("the values return", 30, || statuses() == [200, 200, 200]);
+}
+
+#[test]
+fn a_manager_under_a_private_authority_is_verified_by_its_own_setting() {
+    let (authority, upstream) = (Authority::new("private"), Upstream::text("a"));
+    let server = TlsUpstream::text(
+        &authority.sign("vault", &["localhost"], certs::ecdsa()),
+        r#"{"data":{"key":"first"}}"#,
+    );
+    let url = format!("https://localhost:{}", server.address.port());
+    let jack = consumer("jack", json!({ "key-auth": { "key": "$secret://vault/1/jack/key" } }));
+    let manager = |ca: Option<&str>| {
+        let mut manager = json!({ "id": "vault/1", "uri": url, "prefix": "kv", "token": TOKEN });
+        if let Some(ca) = ca {
+            manager["ca_cert"] = json!(ca);
+        }
+        manager
+    };
+    let gateway = start(&guarded(manager(None), "key-auth", jack.clone(), &upstream));
+    eventually("the certificate is refused", 10, || {
+        problems(&gateway).iter().any(|one| one.contains("invalid peer certificate: UnknownIssuer"))
+    });
+    assert_eq!(status(&gateway, "first"), 401);
+    gateway.edit(&guarded(manager(Some(&authority.cert)), "key-auth", jack, &upstream));
+    eventually("the key opens", 10, || status(&gateway, "first") == 200);
+    assert!(problems(&gateway).is_empty(), "{:?}", problems(&gateway));
 }
 
 #[test]
@@ -281,6 +342,10 @@ fn values_appear_in_no_output_and_viewers_see_no_credentials_of_managers() {
     let sends = json!({ "headers": { "set": { "X-Partner": "$env://PATH" } } });
     let plugins = json!({ "proxy-rewrite": sends });
     put("routes/3", json!({ "uri": "/3", "plugins": plugins, "upstream": upstream.alone() }));
+    // Secrets in fields and URLs, which viewers do not see.
+    let sends = json!({ "uri": format!("/x?token={HUSHED}"), "headers": { "set": { "Cookie": format!("a={HUSHED}") } } });
+    let plugins = json!({ "proxy-rewrite": sends });
+    put("routes/4", json!({ "uri": "/4", "plugins": plugins, "upstream": upstream.alone() }));
     // A value that the plugin refuses.
     let refused = json!({ "ip-restriction": { "whitelist": ["$secret://vault/1/jack/network"] } });
     put("routes/2", json!({ "uri": "/2", "plugins": refused, "upstream": upstream.alone() }));
@@ -316,6 +381,22 @@ fn values_appear_in_no_output_and_viewers_see_no_credentials_of_managers() {
             assert_eq!(has_token, key == &admin && is_written, "{line}");
         }
     }
+    let question = json!({ "url": "http://a.test/4" }).to_string();
+    for line in [
+        "GET /apisix/admin/routes",
+        "GET /apisix/admin/routes/4",
+        "GET /apisix/admin/configs",
+        "GET /yumen/v1/objects/routes",
+        "GET /yumen/v1/revisions/6",
+        "GET /yumen/v1/diff?from=1",
+        "POST /yumen/v1/explain",
+        "POST /yumen/v1/explain?format=text",
+    ] {
+        let body = if line.starts_with("POST") { question.as_str() } else { "" };
+        let shown = ask(&gateway, &viewer, line, body);
+        assert!(shown.status == 200 && !shown.text().contains(HUSHED), "{line}: {}", shown.text());
+    }
+    assert!(ask(&gateway, &admin, "GET /apisix/admin/routes/4", "").text().contains(HUSHED));
     let question = json!({ "url": "http://a.test/3" }).to_string();
     let explained = ask(&gateway, &admin, "POST /yumen/v1/explain", &question).text();
     let path = std::env::var("PATH").unwrap();

@@ -131,7 +131,11 @@ fn request(endpoint: &ApiEndpoint) -> (String, String) {
         },
     };
     for argument in endpoint.query.iter().filter(|argument| argument.is_required) {
-        let value = if let ArgumentForm::OneOf(values) = argument.form { values[0] } else { "0" };
+        let value = match argument.form {
+            ArgumentForm::OneOf(values) => values[0],
+            _ if argument.name == "reference" => "$secret://vault/1/jack/key",
+            _ => "0",
+        };
         path = format!("{path}?{}={value}", argument.name);
     }
     if endpoint.method == "delete" && of_table.contains(&endpoint.tag) {

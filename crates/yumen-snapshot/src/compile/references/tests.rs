@@ -122,6 +122,36 @@ fn what_a_reference_stands_for_is_told_to_nobody() {
 }
 
 #[test]
+fn values_are_masked_by_their_places_and_only_long_ones_by_search() {
+    let resolved = |path: &str, value: &str| super::ResolvedReference {
+        path: path.to_owned(),
+        written: format!("$env://{}", value.to_uppercase()),
+        value: value.to_owned(),
+    };
+    let followed = super::ResolvedReferences {
+        resolved: vec![
+            resolved("mode", "on"),
+            resolved("list[1]", "1"),
+            resolved("key", "s3cr3t"),
+            resolved("longer", "s3cr3t-2"),
+        ],
+        awaited: Vec::new(),
+    };
+    for (path, message, expected) in [
+        // The subject of the error.
+        ("mode", "\"on\" is unknown", "the value of $env://ON is refused"),
+        ("list", "[0,1] has no address", "the value of $env://1 is refused"),
+        ("", "mode: on is unknown", "the value of $env://ON is refused"),
+        // The same text elsewhere, and within words.
+        ("key", "\"on\" is unknown", "\"on\" is unknown"),
+        ("mode", "only one of 10 options", "only one of 10 options"),
+        ("other", "s3cr3t and s3cr3t-2", "$env://S3CR3T and $env://S3CR3T-2"),
+    ] {
+        assert_eq!(followed.mask(path, message.to_owned()), expected, "{path}: {message}");
+    }
+}
+
+#[test]
 fn certificates_may_stand_in_the_environment() {
     let ssl = |cert: &str, status: u8| {
         let object = json!({ "cert": cert, "key": "$env://PEM", "sni": "a.test", "status": status });

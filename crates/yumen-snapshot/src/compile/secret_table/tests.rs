@@ -41,13 +41,14 @@ fn required(compiler: &Compiler) -> Arc<FetchRequest> {
 fn arrives(compiler: &mut Compiler, value: &str) -> CompileOutput {
     let request = required(compiler);
     let value = (request.format.parse)(value.as_bytes()).unwrap();
-    let result = FetchedResult { value: Some(value), failure: None };
+    let result = FetchedResult { value: Some(value), ..FetchedResult::default() };
     compiler.apply(vec![ConfigChange::Fetched(request, result)], 1)
 }
 
 fn fails(compiler: &mut Compiler, message: &str, is_absent: bool) -> CompileOutput {
     let failure = Some(FetchFailure { message: message.into(), is_absent });
-    let change = ConfigChange::Fetched(required(compiler), FetchedResult { value: None, failure });
+    let change =
+        ConfigChange::Fetched(required(compiler), FetchedResult { failure, ..FetchedResult::default() });
     compiler.apply(vec![change], 1)
 }
 
@@ -106,6 +107,32 @@ fn new_settings_of_the_manager_keep_the_value_until_it_answers() {
     fails(&mut compiler, "refused", false);
     let compiled = arrives(&mut compiler, "second");
     assert_eq!(owner(&compiled, "second").as_deref(), Some("jack"));
+}
+
+#[test]
+fn a_forgotten_value_ends_with_all_objects_that_were_built_from_it() {
+    let mut compiler = compiler().with_secrets();
+    compiler.apply(vec![manager("t"), consumer("jack", REFERENCE), written("a", REFERENCE)], 1);
+    let compiled = arrives(&mut compiler, "open sesame");
+    assert_eq!(owner(&compiled, "open sesame").as_deref(), Some("jack"));
+    let failure = Some(FetchFailure { message: "its value was forgotten".into(), is_absent: false });
+    let result = FetchedResult { failure, forgets: true, ..FetchedResult::default() };
+    let compiled = compiler.apply(vec![ConfigChange::Fetched(required(&compiler), result)], 1);
+    assert_eq!([owner(&compiled, "open sesame"), owner(&compiled, REFERENCE)], [None, None]);
+    let unresolved = |place: &str, name: &str| {
+        format!(
+            "{place}: \"{name}\" cannot be resolved: {REFERENCE}: vault/1 has no value for it: its value was forgotten"
+        )
+    };
+    let expected = [
+        unresolved("routes/a at plugins.first.text", "text"),
+        unresolved("consumers/jack at plugins.key-auth.key", "key"),
+    ];
+    assert_eq!(problems(&compiler), expected);
+    assert!(compiler.problems().iter().all(|one| !one.last_good), "{:?}", compiler.problems());
+    let compiled = arrives(&mut compiler, "open sesame");
+    assert_eq!(owner(&compiled, "open sesame").as_deref(), Some("jack"));
+    assert!(problems(&compiler).is_empty(), "{:?}", problems(&compiler));
 }
 
 #[test]
@@ -202,7 +229,7 @@ fn certificates_and_keys_follow_their_secrets() {
     assert_eq!(requests.len(), 2, "both are fetched at once");
     let changes = requests.into_iter().map(|request| {
         let value = Some((request.format.parse)(b"pem").unwrap());
-        ConfigChange::Fetched(request, FetchedResult { value, failure: None })
+        ConfigChange::Fetched(request, FetchedResult { value, ..FetchedResult::default() })
     });
     let compiled = compiler.apply(changes.collect(), 1);
     assert!(compiled.snapshot.certificate("a.test").is_some(), "{:?}", problems(&compiler));

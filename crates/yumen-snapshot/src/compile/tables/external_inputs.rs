@@ -41,6 +41,8 @@ pub(crate) struct InputEffect {
     pub(crate) outdated: Vec<ObjectName>,
     /// Objects that were built from the input.
     pub(crate) restaged: Vec<ObjectName>,
+    /// Objects whose last good version may not stay in force.
+    pub(crate) withdrawn: Vec<ObjectName>,
 }
 
 /// The inputs, and the objects that require them.

@@ -18,6 +18,8 @@ pub struct FetchedResult {
     pub value: Option<FetchedValue>,
     /// The reason of a failure.
     pub failure: Option<FetchFailure>,
+    /// Whether an operator has dropped the known value.
+    pub forgets: bool,
 }
 
 impl fmt::Debug for FetchedResult {
@@ -26,6 +28,7 @@ impl fmt::Debug for FetchedResult {
         f.debug_struct("FetchedResult")
             .field("has_value", &self.value.is_some())
             .field("failure", &self.failure)
+            .field("forgets", &self.forgets)
             .finish()
     }
 }
@@ -140,6 +143,11 @@ impl FetchedDocuments {
         // The value may have lost its last owner while it was fetched.
         let Some(entry) = self.required.get_mut(request) else { return effect };
         let rebuilds = request.delivery == FetchDelivery::Rebuild;
+        if result.forgets {
+            entry.cell.clear();
+            // The last good version of an object has the value as well.
+            effect.withdrawn.extend(entry.owners.keys().cloned());
+        }
         // A repeated failure changes no problem, so it touches no owner.
         if entry.failure != result.failure {
             entry.failure = result.failure;

@@ -2,8 +2,10 @@
 
 use yumen_base::Problem;
 use yumen_config::is_slip_of;
+use yumen_config::masking::is_secret_member;
 
-/// Last words of names of members with a secret, in lower case.
+/// Last words of names of members with a secret, in lower case, beside those of [`is_secret_member`]: slips of them count
+/// here.
 const SECRET_WORDS: [&str; 7] =
     ["password", "passwd", "secret", "token", "apikey", "authorization", "passphrase"];
 
@@ -70,7 +72,10 @@ fn is_secret_name(name: &str) -> bool {
     let words: Vec<&str> = name.split('_').collect();
     let last = words.last().copied().unwrap_or_default();
     let pair = words[words.len().saturating_sub(2)..].join("_");
-    SECRET_WORDS.iter().any(|secret| last.ends_with(secret) || is_slip_of(last, secret))
+    // A `key` may name a counted value; `is_secret_place` finds those that are secrets.
+    let is_known = is_secret_member(name) && !matches!(last, "key" | "keys");
+    is_known
+        || SECRET_WORDS.iter().any(|secret| last.ends_with(secret) || is_slip_of(last, secret))
         || SECRET_PAIRS.iter().any(|secret| is_slip_of(&pair, secret))
 }
 

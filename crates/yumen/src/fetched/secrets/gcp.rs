@@ -3,17 +3,14 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use aws_lc_rs::rand::SystemRandom;
-use aws_lc_rs::signature::{RSA_PKCS1_SHA256, RsaKeyPair};
 use base64::Engine;
-use base64::engine::general_purpose::{STANDARD as BASE64, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::Request;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use rustls::pki_types::PrivatePkcs8KeyDer;
-use rustls::pki_types::pem::PemObject;
-use serde_json::{Value, json};
+use serde_json::Value;
+use yumen_outbound::{ASSERTION_LIFE_S, ServiceAccountKey};
 use yumen_plugin::SecretFetch;
 use yumen_snapshot::compile::FetchFailure;
 
@@ -22,8 +19,6 @@ use super::{ManagerHttp, SecretReply, SecretRound, absent, failed, member_of};
 const TOKEN_URI: &str = "https://oauth2.googleapis.com/token";
 const ENTRIES_URI: &str = "https://secretmanager.googleapis.com/v1";
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
-/// Lifetime of a signed request for a token, the longest that Google accepts.
-const ASSERTION_S: u64 = 3600;
 /// Time before its end at which a token is replaced.
 const EARLY_S: u64 = 60;
 
@@ -105,7 +100,13 @@ impl GcpClient {
         if let Some((token, _)) = known.filter(|(_, ends_s)| now_s + EARLY_S < *ends_s) {
             return Ok(token);
         }
-        let assertion = account.assertion(now_s)?;
+        let key = ServiceAccountKey {
+            client_email: &account.client_email,
+            private_key: &account.private_key,
+            token_url: &account.token_uri,
+            scope: &account.scope,
+        };
+        let assertion = key.assertion(now_s).map_err(failed)?;
         let grant = utf8_percent_encode("urn:ietf:params:oauth:grant-type:jwt-bearer", NON_ALPHANUMERIC);
         let body = format!("grant_type={grant}&assertion={assertion}");
         let request = Request::post(&account.token_uri)
@@ -114,7 +115,7 @@ impl GcpClient {
         let reply = http.send(request.map_err(|_| failed("invalid token_uri"))?, verify).await?;
         let token = reply.body["access_token"].as_str().filter(|_| reply.status == 200);
         let token = token.ok_or_else(|| failed(format!("the token endpoint answered {}", reply.status)))?;
-        let ends_s = now_s + reply.body["expires_in"].as_u64().unwrap_or(ASSERTION_S);
+        let ends_s = now_s + reply.body["expires_in"].as_u64().unwrap_or(ASSERTION_LIFE_S);
         self.tokens().insert(fetch.settings.clone(), (token.to_owned(), ends_s));
         Ok(token.to_owned())
     }
@@ -156,29 +157,5 @@ impl ServiceAccount {
         is_whole
             .then_some(found)
             .ok_or_else(|| failed("the service account lacks client_email, private_key or project_id"))
-    }
-
-    /// The signed request for a token (RFC 7523 §2.1).
-    fn assertion(&self, now_s: u64) -> Result<String, FetchFailure> {
-        let claims = json!({
-            "iss": self.client_email,
-            "scope": self.scope,
-            "aud": self.token_uri,
-            "iat": now_s,
-            "exp": now_s + ASSERTION_S,
-        });
-        let encode = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
-        let signed = format!(
-            "{}.{}",
-            encode(br#"{"alg":"RS256","typ":"JWT"}"#),
-            encode(claims.to_string().as_bytes())
-        );
-        let invalid = || failed("private_key is no RSA key in PEM (PKCS #8)");
-        let der = PrivatePkcs8KeyDer::from_pem_slice(self.private_key.as_bytes()).map_err(|_| invalid())?;
-        let key = RsaKeyPair::from_pkcs8(der.secret_pkcs8_der()).map_err(|_| invalid())?;
-        let mut signature = vec![0; key.public_modulus_len()];
-        let random = SystemRandom::new();
-        key.sign(&RSA_PKCS1_SHA256, &random, signed.as_bytes(), &mut signature).map_err(|_| invalid())?;
-        Ok(format!("{signed}.{}", encode(&signature)))
     }
 }

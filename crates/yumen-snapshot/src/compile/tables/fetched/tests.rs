@@ -40,11 +40,14 @@ fn requested(request: &FetchRequest, cell: &Arc<FetchedCell>) -> Vec<RequestedFe
 }
 
 fn value() -> FetchedResult {
-    FetchedResult { value: Some(Arc::new(1_u8)), failure: None }
+    FetchedResult { value: Some(Arc::new(1_u8)), ..FetchedResult::default() }
 }
 
 fn failing(is_absent: bool) -> FetchedResult {
-    FetchedResult { value: None, failure: Some(FetchFailure { message: "refused".into(), is_absent }) }
+    FetchedResult {
+        failure: Some(FetchFailure { message: "refused".into(), is_absent }),
+        ..FetchedResult::default()
+    }
 }
 
 fn ids(names: &[ObjectName]) -> Vec<&str> {
