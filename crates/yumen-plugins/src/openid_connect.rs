@@ -10,7 +10,7 @@ mod client_auth;
 mod form;
 mod login;
 mod logout;
-mod provider;
+pub(crate) mod provider;
 mod refresh;
 mod settings;
 mod tokens;

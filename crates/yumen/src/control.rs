@@ -6,6 +6,7 @@ mod first_publication;
 mod huge_pages;
 mod input_sources;
 mod lifetimes;
+pub(crate) mod call_watch;
 pub(crate) mod limit_watch;
 mod local_objects;
 mod metrics;
@@ -96,6 +97,8 @@ pub(crate) enum ProblemSource {
     Listeners,
     /// Senders of log entries.
     Sinks,
+    /// Calls of plugins to services.
+    Calls,
 }
 
 /// Handle of the control thread: message sender and exported state.
