@@ -415,7 +415,7 @@ fn v1_state(node: &NodeConfig, context: &OperatorContext, admin: AdminState) -> 
         top: top(&Arc::new(AllCounters(context.workers.counters.clone())), context),
         listeners: context.listeners.clone(),
         fetched: context.inputs.fetched.clone(),
-        variables: ReadVariables::of(&context.carry),
+        variables: context.inputs.variables.clone(),
         lists_recent: node.observe.list_recent_requests,
     };
     V1State::new(admin, Arc::new(live))
