@@ -441,6 +441,13 @@ impl Fields {
         self.list.len() < before
     }
 
+    /// [`Fields::remove_equivalent`] for several names.
+    pub fn remove_all_equivalent(&mut self, names: &[&str]) {
+        let block = &self.block;
+        let is_one = |name: &[u8]| names.iter().any(|other| crate::ascii::is_alike(name, other.as_bytes()));
+        self.list.retain(|field| !is_one(field.name.of(block)));
+    }
+
     /// Makes `value` the only one that an application may find as `name`, see [`Fields::remove_equivalent`].
     pub fn set_only(&mut self, name: &str, value: &[u8]) {
         self.remove_equivalent(name);

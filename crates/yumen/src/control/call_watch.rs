@@ -29,7 +29,7 @@ impl CallWatch {
             if now.duration_since(last) < REPORTED_FOR {
                 problems.push(problem(plugin));
             }
-            self.seen.insert(plugin, (*count, last));
+            self.seen.insert(*plugin, (*count, last));
         }
         problems
     }
