@@ -3,6 +3,8 @@
 //! Received bytes are copied into the block once, and edits append to it. No field allocates, and unchanged
 //! lines are written with one copy.
 
+mod written;
+
 /// A range of bytes in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ByteSpan {

@@ -2,11 +2,11 @@
 //! publishes snapshots.
 
 pub(crate) mod applied_tracker;
+pub(crate) mod call_watch;
 mod first_publication;
 mod huge_pages;
 mod input_sources;
 mod lifetimes;
-pub(crate) mod call_watch;
 pub(crate) mod limit_watch;
 mod local_objects;
 mod metrics;

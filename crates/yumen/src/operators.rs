@@ -38,7 +38,7 @@ use crate::config::cluster::NodeCluster;
 use crate::config::compiler::{self, ReadVariables};
 use crate::config::origin::ConfigSource;
 use crate::config::trial::TrialCompiler;
-use crate::control::{ControlHandle, ControlStatus, InputSources};
+use crate::control::{ControlHandle, InputSources};
 use crate::endpoints::dns::DnsMetrics;
 use crate::fetched::{FetchLedger, without_value};
 use crate::kubernetes::{self, NginxMetrics, ProcessUse};

@@ -15,8 +15,7 @@ use yumen_config::NodeConfig;
 use yumen_config::node::{OtlpConfig, OtlpProtocol};
 use yumen_plugin::vars::ProcessVars;
 use yumen_plugin::{
-    BatchPolicy, SinkAddress, SinkBatch, SinkEncoder, SinkFraming, SinkHandle, SinkRequest, SinkSpec,
-    SinkTls,
+    BatchPolicy, SinkAddress, SinkBatch, SinkEncoder, SinkFraming, SinkHandle, SinkRequest, SinkSpec, SinkTls,
 };
 
 use crate::operators::{OperatorContext, metric_sources};

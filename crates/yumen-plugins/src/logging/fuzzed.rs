@@ -57,7 +57,8 @@ pub fn log_format(bytes: &[u8]) {
     let mut facts = FormatFacts::default();
     let written = serde_json::from_slice(format).ok();
     let compiled = written.and_then(|format| LogFormat::compile("log_format", &format, &mut facts).ok());
-    for form in [Some(LogEntryForm::Default(None)), compiled.map(LogEntryForm::Custom)].into_iter().flatten() {
+    for form in [Some(LogEntryForm::Default(None)), compiled.map(LogEntryForm::Custom)].into_iter().flatten()
+    {
         let entry = LogEntry {
             ex: &ex,
             outcome: &outcome,

@@ -13,7 +13,8 @@ fn is_plain_byte(byte: u8) -> bool {
 /// Whether all bytes are plain. Nearly all texts of requests are, and need no parsing as UTF-8.
 fn is_plain(bytes: &[u8]) -> bool {
     let mut blocks = bytes.chunks_exact(16);
-    let blocks_are_plain = blocks.by_ref().all(|block| block.iter().fold(true, |all, byte| all & is_plain_byte(*byte)));
+    let blocks_are_plain =
+        blocks.by_ref().all(|block| block.iter().fold(true, |all, byte| all & is_plain_byte(*byte)));
     blocks_are_plain && blocks.remainder().iter().all(|byte| is_plain_byte(*byte))
 }
 

@@ -213,7 +213,11 @@ impl OpenidConnect {
     }
 
     /// The identity of a token that was accepted before.
-    pub(super) fn known_bearer(&self, ex: &Exchange<'_>, found: &FoundBearer<'_, '_>) -> Option<Arc<VerifiedBearer>> {
+    pub(super) fn known_bearer(
+        &self,
+        ex: &Exchange<'_>,
+        found: &FoundBearer<'_, '_>,
+    ) -> Option<Arc<VerifiedBearer>> {
         found.checks.known(ex.host, found.token, ex.now.unix_s(), self.key_generation())
     }
 

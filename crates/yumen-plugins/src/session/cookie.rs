@@ -84,10 +84,7 @@ pub(super) fn split(value: &str) -> Option<Vec<String>> {
 pub(super) type JoinedCookie<'a> = (Cow<'a, [u8]>, usize);
 
 /// The value of the cookies called `name`, joined, and the number of its cookies; `Ok(None)` without such a cookie.
-pub(super) fn join<'a>(
-    request: &'a RequestHead,
-    name: &str,
-) -> Result<Option<JoinedCookie<'a>>, SealFault> {
+pub(super) fn join<'a>(request: &'a RequestHead, name: &str) -> Result<Option<JoinedCookie<'a>>, SealFault> {
     let Some(first) = request.cookie(name.as_bytes()) else { return Ok(None) };
     // An empty value is that of a removed cookie in some clients.
     if first.is_empty() {

@@ -374,7 +374,11 @@ impl SessionTimes {
 }
 
 impl OpenedLogin {
-    pub(super) fn read(text: &[u8], has_former_secret: bool, id: Option<[u8; ID_BYTES]>) -> Option<OpenedLogin> {
+    pub(super) fn read(
+        text: &[u8],
+        has_former_secret: bool,
+        id: Option<[u8; ID_BYTES]>,
+    ) -> Option<OpenedLogin> {
         let (times, json) = text.split_at_checked(TIMES_BYTES)?;
         let (created, used) = times.split_at(8);
         let times = SessionTimes {

@@ -67,10 +67,15 @@ impl ConfigRuntime {
         let mut tls = TlsServices::new(node, &received.ticket_keys, &received.staples)?;
         let sinks = Arc::<SinkRegistry>::default();
         let (actual, variables) = (listeners.actual(node), Arc::<ReadVariables>::default());
-        let compiler =
-            compiler::new(&actual, bootstrap.worker_count, carry.clone(), tls.loader.clone(), variables.clone())
-                .with_sinks(sinks.clone())
-                .with_secrets();
+        let compiler = compiler::new(
+            &actual,
+            bootstrap.worker_count,
+            carry.clone(),
+            tls.loader.clone(),
+            variables.clone(),
+        )
+        .with_sinks(sinks.clone())
+        .with_secrets();
         let trial = Arc::new(TrialCompiler::new(&compiler));
         let versions = Arc::new(LastGoodVersions::default());
         let control = control::start(

@@ -455,15 +455,20 @@ fn requests_become_log_records_with_their_spans() {
         "observe: {{otlp: {{endpoint: 'http://{}', metrics_interval_s: 3600, logs: true}}}}",
         collector.server.address
     );
-    let resources = resources(json!({ "uri": "/traced", "upstream": upstream.alone() }), &collector, json!({}));
+    let resources =
+        resources(json!({ "uri": "/traced", "upstream": upstream.alone() }), &collector, json!({}));
     let mut gateway = Gateway::with(&resources, &Options { node: &node, ..Options::default() });
     assert_eq!(gateway.get_with("/traced?item=7", &traceparent()).status, 200);
     assert_eq!(gateway.get("/nowhere").status, 404);
     gateway.terminate();
     gateway.wait(15);
     let of_logs = |request: &&Request| request.target == "/v1/logs";
-    let records: Vec<ReceivedRecord> =
-        collector.requests().iter().filter(of_logs).flat_map(|request| received_records(&request.body)).collect();
+    let records: Vec<ReceivedRecord> = collector
+        .requests()
+        .iter()
+        .filter(of_logs)
+        .flat_map(|request| received_records(&request.body))
+        .collect();
     assert_eq!(records.len(), 2, "{records:#?}");
     let (traced, missing) = (&records[0], &records[1]);
     assert_eq!((&*traced.body, &*traced.trace_id, traced.flags), ("GET /traced?item=7 200", TRACE, 1));

@@ -95,9 +95,14 @@ fn a_record_names_the_span_of_its_request() {
 
 #[test]
 fn a_stream_becomes_a_record_without_a_request() {
-    let found = record(200, "", |ex| ex.client.stream = Some(StreamInfo { protocol: "TCP", ..StreamInfo::default() }));
+    let found = record(200, "", |ex| {
+        ex.client.stream = Some(StreamInfo { protocol: "TCP", ..StreamInfo::default() })
+    });
     assert_eq!(found.body, "TCP 127.0.0.1:80 200");
     assert_eq!(found.observed_ns, found.time_ns);
-    assert_eq!((&*found.attributes["network.protocol.name"], &*found.attributes["yumen.status"]), ("TCP", "200"));
+    assert_eq!(
+        (&*found.attributes["network.protocol.name"], &*found.attributes["yumen.status"]),
+        ("TCP", "200")
+    );
     assert!(!found.attributes.contains_key("url.path"), "{found:?}");
 }

@@ -56,8 +56,11 @@ fn sinks_that_fail_come_first_with_their_error() {
     );
     let frame = TopFrame::between(&before, &now, SortOrder::Rate);
     let text = render(&frame, usize::MAX);
-    let words: Vec<Vec<&str>> =
-        text.lines().skip_while(|line| !line.starts_with("SINKS")).map(|line| line.split_whitespace().collect()).collect();
+    let words: Vec<Vec<&str>> = text
+        .lines()
+        .skip_while(|line| !line.starts_with("SINKS"))
+        .map(|line| line.split_whitespace().collect())
+        .collect();
     assert_eq!(words[0], ["SINKS", "sent/s", "dropped/s", "dropped", "waiting", "last", "error"]);
     assert_eq!(words[1], ["tcp-logger", "http://a", "0", "40.0", "40", "3", "refused?[2J"]);
     assert_eq!(words[2], ["loki-logger", "http://a", "9.0", "7.0", "7", "3", "-"]);
