@@ -15,7 +15,7 @@ pub fn session_cookie(bytes: &[u8]) {
     static KEYS: OnceLock<LoginSealKeys> = OnceLock::new();
     let keys = KEYS.get_or_init(|| LoginSealKeys::new(["a secret of the target"]));
     let mut head = RequestHead::default();
-    head.fields.add("Cookie", &[b"session=", bytes].concat());
+    head.fields.add("Cookie", &[&b"session="[..], bytes].concat());
     if let Ok(Some((value, count))) = cookie::join(&head, "session") {
         assert!((1..=8).contains(&count));
         assert!(keys.open(CookiePurpose::Session, "session", &value).is_err(), "a forged session");
@@ -31,7 +31,7 @@ pub fn session_cookie(bytes: &[u8]) {
         head.fields.add("Cookie", format!("{name}={part}").as_bytes());
     }
     let (value, count) = cookie::join(&head, "session").expect("whole").expect("present");
-    assert_eq!((count, value.as_slice()), (parts.len(), sealed.as_bytes()));
+    assert_eq!((count, &*value), (parts.len(), sealed.as_bytes()));
     let (text, key) = keys.open(CookiePurpose::Session, "session", &value).expect("a sealed value");
     assert_eq!((text.as_slice(), key), (bytes, 0));
 }
