@@ -18,7 +18,7 @@ DIST_FLAGS := $(RUSTFLAGS) -Cprofile-use=$(CURDIR)/$(PROFILE) --cfg=profile_$(fi
 # Where `make profile` keeps the build with counters, and what it counted.
 COUNTING := target/profile
 
-.PHONY: help run build dist profile test ci lint fmt unit docs instructions fuzz fuzz-short fuzz-api fuzz-api-short conformance conformance-short conformance-kubernetes conformance-kubernetes-short test-kubernetes bench bench-admin bench-kubernetes bench-load lab lab-build lab-kubernetes clean test-helm packages image release test-packages site test-dashboard dashboard-types counterparts
+.PHONY: help run build dist profile test ci lint fmt unit docs instructions fuzz fuzz-short fuzz-api fuzz-api-short conformance conformance-short conformance-kubernetes conformance-kubernetes-short test-kubernetes bench bench-admin bench-kubernetes bench-load bench-hang lab lab-build lab-kubernetes clean test-helm packages image release test-packages site test-dashboard dashboard-types counterparts
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -155,6 +155,10 @@ lab: dist lab-build ## run a scenario of the lab (ARGS="connection-close --quick
 lab-kubernetes: dist lab-build ## report R2: Ingress controllers in a cluster whose replicas come and go; needs root (ARGS="--seconds 30 --systems yumen")
 	@scripts/deps.sh lab kubernetes lab-traefik lab-ingress-nginx
 	@bench/lab_kubernetes/run.py $(ARGS)
+
+bench-hang: dist lab-build ## sinks and providers that never answer, for ten minutes under load (ARGS="--seconds 60")
+	@scripts/deps.sh bench
+	@bench/hang.py $(ARGS)
 
 bench-load: lab-build ## CPU per response of the load generator beside wrk, counts beside h2load
 	@scripts/deps.sh bench

@@ -5,6 +5,7 @@ Independent of scenarios, except for the names of the flavours of configurations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -12,6 +13,8 @@ import subprocess
 import time
 import urllib.request
 from pathlib import Path
+
+import counterparts
 
 ROOT = Path(__file__).resolve().parent.parent
 YUMEN = Path(os.environ.get("YUMEN", ROOT / "target/dist/yumen"))
@@ -133,6 +136,8 @@ class Gateway(Process):
     """A gateway with its URLs."""
 
     http = https = admin = status = None
+    # Fields of its requests, beside those of the scenario.
+    fields = ()
 
     def url(self, tls=False, path="/"):
         return f"https://localhost:{self.https}{path}" if tls else f"http://127.0.0.1:{self.http}{path}"
@@ -233,12 +238,15 @@ def start_upstream(folder):
     listen 127.0.0.1:{h2c} http2 backlog=16384;
     location = /1k {{ return 200 "{'x' * 1024}"; }}
     location = /100k {{ root {folder}; }}
+    location = /log {{ client_max_body_size 64m; return 204; }}
+    location = /v1/traces {{ client_max_body_size 64m; return 200; }}
     location / {{ return 200 "{SMALL.strip()}\\n"; }}
   }}
 """
     upstream = nginx(folder, "upstream", body, LOAD_CORE)
     upstream.wait_listening(port)
     upstream.http, upstream.h2c, upstream.grpc, upstream.redis, upstream.either = port, h2c, None, None, None
+    upstream.counterpart, upstream.receiver = None, port
     return upstream
 
 
@@ -400,6 +408,13 @@ def routes_file(flavour, upstream, cert, marker=0, port=0):
                                   "sync_interval": 0.1 if flavour == "limit-count-delayed" else -1}
     if flavour == "prometheus":
         plugins["prometheus"] = {}
+    if flavour in ("jwt-jwks", "oidc-session"):
+        plugins["openid-connect"] = counterparts.openid_connect(flavour, upstream.counterpart)
+    if flavour == "http-logger":
+        plugins["http-logger"] = {"uri": f"http://127.0.0.1:{upstream.receiver}/log"}
+    if flavour == "otel-1pct":
+        share = {"name": "trace_id_ratio", "options": {"fraction": 0.01}}
+        plugins["opentelemetry"] = {"sampler": share}
     endpoint, how = upstream.http, {}
     if flavour == "grpc":
         endpoint, how = upstream.grpc, {"scheme": "grpc"}
@@ -431,6 +446,10 @@ def routes_file(flavour, upstream, cert, marker=0, port=0):
     if "key-auth" in plugins:
         lines.append("consumers:")
         lines.append("  - " + json.dumps({"username": "bench", "plugins": {"key-auth": {"key": KEY}}}))
+    if flavour == "otel-1pct":
+        lines.append("plugin_metadata:")
+        lines.append("  - " + json.dumps({"id": "opentelemetry",
+                                          "collector": {"address": f"127.0.0.1:{upstream.receiver}"}}))
     lines.append("ssls:")
     lines.append("  - " + json.dumps({"id": "tls", "snis": ["localhost"], "cert": cert[0].read_text(),
                                       "key": cert[1].read_text()}))
@@ -462,6 +481,14 @@ def start_yumen(folder, name, flavour, upstream, cert, core=GATEWAY_CORE, wait=T
     if wait:
         gateway.wait_listening(gateway.http, 60)
     return gateway
+
+
+def metric(gateway, name, labels=""):
+    """Sum over the series of a metric of yumen that have this text among their labels."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{gateway.status}/metrics", timeout=10) as reply:
+        text = reply.read().decode()
+    found = re.findall(rf"^{name}(?:{{([^}}]*)}})? (\S+)$", text, re.M)
+    return sum(float(value) for present, value in found if labels in present)
 
 
 START = {"yumen": start_yumen, "nginx": start_nginx, "haproxy": start_haproxy, "floor": start_floor,

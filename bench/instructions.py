@@ -6,6 +6,10 @@ Fails above the ratchets in bench/instructions.max. Usage: bench/instructions.py
   close      a request on a connection of its own
   websocket  an echoed message: to the endpoint and back
   gateway    as plain, on a listener of the configuration with two scopes of different hosts
+  jwt-jwks   as plain, with a bearer token that openid-connect verifies by the keys of its provider
+  oidc-session  as plain, with the cookie of a session of openid-connect
+  http-logger   as plain, logged by http-logger
+  otel-1pct     as plain, of which opentelemetry samples one in a hundred
 
 These have one client and one unit at a time. The others use h2load and the servers of the benchmark, with many concurrent
 requests, more than the spare state that a worker keeps for its next requests:
@@ -17,7 +21,7 @@ requests, more than the spare state that a worker keeps for its next requests:
   mock          as plain-64, with a response from the gateway itself
   limit-count   as plain-64, with limit-count and its quota fields in the response
 
-The last four run only when named. The ratchet of gateway is at most 1.02 times the count of plain.
+h2c-upstream, grpc, mock and limit-count run only when named. The ratchet of gateway is at most 1.02 times the count of plain.
 
 Sampling is off: at the speed of callgrind a far larger share of requests would be sampled than under load, where it is at
 most one in 16. Counting starts after a warm-up, so start-up, certificates and first allocations are not included.
@@ -37,6 +41,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import counterparts
 import gateways as gw
 from websockets import ACCEPT, connect, frame
 
@@ -55,6 +60,7 @@ class Upstream:
     def __init__(self):
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.http = self.listener.getsockname()[1]
+        self.counterpart = self.receiver = None
         threading.Thread(target=self.accept, daemon=True).start()
 
     def accept(self):
@@ -108,9 +114,10 @@ def open_client(port):
 def plain(gateway):
     """Sends this number of requests on one connection."""
     client = open_client(gateway.http)
+    request = REQUEST[:-2] + "".join(f"{field}\r\n" for field in gateway.fields).encode() + b"\r\n"
     while True:
         for _ in range((yield)):
-            ask(client, REQUEST)
+            ask(client, request)
 
 
 def close(gateway):
@@ -152,6 +159,7 @@ class Streams:
                 sys.exit(f"instructions: h2load: {(run.stderr or run.stdout).strip()[-400:]}")
 
 
+LOGINS_AND_LOGS = ("jwt-jwks", "oidc-session", "http-logger", "otel-1pct")
 # The work and the configuration of each scenario; "upgrade" is plain, with WebSockets.
 SCENARIOS = {
     "plain": (plain, "upgrade"),
@@ -164,8 +172,9 @@ SCENARIOS = {
     "mock": (Streams(64), "mock"),
     "limit-count": (Streams(64), "limit-count"),
     "gateway": (plain, "gateway"),
+    **{name: (plain, name) for name in LOGINS_AND_LOGS},
 }
-USUAL = ("plain", "gateway", "close", "websocket", "plain-64", "h2")
+USUAL = ("plain", "gateway", "close", "websocket", "plain-64", "h2", *LOGINS_AND_LOGS)
 
 
 def control(pid, action):
@@ -234,6 +243,10 @@ def count(kind, name, folder, profile):
             running.append(upstream)
         else:
             upstream = Upstream()
+        if name in LOGINS_AND_LOGS:
+            upstream.counterpart = counterparts.Counterpart(folder)
+            upstream.receiver = upstream.counterpart.port
+            running.append(upstream.counterpart)
         if flavour == "h2c-upstream":
             running.append(gw.start_either(folder, upstream))
         if flavour == "grpc":
@@ -243,6 +256,7 @@ def count(kind, name, folder, profile):
             running.append(service)
         gateway, output = start(kind, flavour, folder, upstream)
         running.append(gateway)
+        gateway.fields = counterparts.fields(flavour, gateway.http, upstream.counterpart)
         found, dump = per_unit(do(gateway), Dumps(gateway.child.pid, output))
         if profile:
             profile.mkdir(parents=True, exist_ok=True)

@@ -40,7 +40,7 @@ pub struct StatusState {
     pub problems: Document,
     /// `/yumen/v1/listeners`: the states of the configuration's listeners, by id.
     pub listeners: Document,
-    /// `/yumen/v1/top`: the use of routes, upstreams, plugins and consumers since the start.
+    /// `/yumen/v1/top`: the use of routes, upstreams, plugins, consumers and sinks since the start.
     pub top: Document,
     /// `/yumen/v1/recent`: recent requests; `None` if this listener does not list them.
     pub recent: Option<Document>,
@@ -70,7 +70,7 @@ const INDEX: [(&str, &str); 14] = [
     ("/v1/schema", "schemas of resources and plugins"),
     ("/yumen/v1/problems", "problems of the active configuration"),
     ("/yumen/v1/listeners", "states of the configuration's listeners, by id"),
-    ("/yumen/v1/top", "use of routes, upstreams, plugins and consumers, cumulated"),
+    ("/yumen/v1/top", "use of routes, upstreams, plugins, consumers and sinks, cumulated"),
     ("/yumen/v1/recent", "recent requests, if observe.list_recent_requests is on"),
 ];
 

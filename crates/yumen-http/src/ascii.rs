@@ -83,6 +83,17 @@ pub(crate) fn target_len(bytes: &[u8]) -> usize {
     bytes.iter().take_while(|byte| CLASS[**byte as usize] & TARGET != 0).count()
 }
 
+/// The parts of a text between separators. A cookie may be long, so its end is searched by words.
+pub(crate) fn parts(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let end = memchr::memchr(separator, text);
+        rest = end.map(|end| &text[end + 1..]);
+        Some(&text[..end.unwrap_or(text.len())])
+    })
+}
+
 /// The position of the first `byte` in the word.
 #[inline]
 pub(crate) fn find_in_word(word: &[u8; 8], byte: u8) -> Option<usize> {

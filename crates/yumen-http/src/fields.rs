@@ -3,6 +3,8 @@
 //! Received bytes are copied into the block once, and edits append to it. No field allocates, and unchanged
 //! lines are written with one copy.
 
+mod written;
+
 /// A range of bytes in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ByteSpan {
@@ -439,6 +441,13 @@ impl Fields {
         let (before, block) = (self.list.len(), &self.block);
         self.list.retain(|field| !crate::ascii::is_alike(field.name.of(block), name.as_bytes()));
         self.list.len() < before
+    }
+
+    /// [`Fields::remove_equivalent`] for several names.
+    pub fn remove_all_equivalent(&mut self, names: &[&str]) {
+        let block = &self.block;
+        let is_one = |name: &[u8]| names.iter().any(|other| crate::ascii::is_alike(name, other.as_bytes()));
+        self.list.retain(|field| !is_one(field.name.of(block)));
     }
 
     /// Makes `value` the only one that an application may find as `name`, see [`Fields::remove_equivalent`].

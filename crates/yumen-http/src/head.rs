@@ -476,7 +476,7 @@ impl RequestHead {
     /// The raw value of a cookie.
     pub fn cookie<'a>(&'a self, name: &[u8]) -> Option<&'a [u8]> {
         self.fields.all_known(KnownField::Cookie).find_map(|line| {
-            line.split(|byte| *byte == b';').map(crate::ascii::trim).find_map(|pair| {
+            crate::ascii::parts(line, b';').map(crate::ascii::trim).find_map(|pair| {
                 let equals = memchr::memchr(b'=', pair)?;
                 (&pair[..equals] == name).then(|| &pair[equals + 1..])
             })

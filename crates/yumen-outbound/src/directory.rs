@@ -3,7 +3,7 @@
 //! Queries of all workers are bounded by server, so a server that hangs delays no query to another one. Idle connections
 //! are kept per target; every query begins with a bind, which ends the identity of the query before (RFC 4511 §4.2.1).
 
-mod wire;
+pub(crate) mod wire;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,7 +1,7 @@
 //! Sinks that are topics of Apache Kafka. A batch is one record.
 
-mod scram;
-mod wire;
+pub(crate) mod scram;
+pub(crate) mod wire;
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};

@@ -7,6 +7,8 @@ mod batch;
 mod connector;
 mod directory;
 mod file_sink;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod google_sink;
 mod grpc_sink;
 mod http_sink;

@@ -32,8 +32,6 @@ const CONSUMER_FIELDS: [&str; 3] = ["X-Consumer-Username", "X-Consumer-Custom-ID
 /// pass on those of a client.
 pub(crate) fn remove_consumer_fields(ex: &mut Exchange<'_>) {
     if ex.consumer.is_none() {
-        for name in CONSUMER_FIELDS {
-            ex.request.fields.remove_equivalent(name);
-        }
+        ex.request.fields.remove_all_equivalent(&CONSUMER_FIELDS);
     }
 }

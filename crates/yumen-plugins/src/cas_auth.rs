@@ -4,7 +4,7 @@
 //! the ticket.
 
 mod login_state;
-mod messages;
+pub(crate) mod messages;
 mod sessions;
 
 use std::sync::Arc;

@@ -39,6 +39,8 @@ mod fault_injection;
 mod feishu_auth;
 mod file_logger;
 mod forward_auth;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod google_cloud_logging;
 mod grpc_transcode;
 mod grpc_web;

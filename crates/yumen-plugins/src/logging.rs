@@ -5,6 +5,8 @@
 
 pub(crate) mod entry;
 mod format;
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzzed;
 mod json_encoder;
 pub(crate) mod json_text;
 mod logger;

@@ -11,7 +11,7 @@ mod client_auth;
 mod form;
 mod login;
 mod logout;
-mod provider;
+pub(crate) mod provider;
 mod refresh;
 mod settings;
 mod shared_renewal;
@@ -238,11 +238,12 @@ fn warn_of_settings(settings: &OpenidConnectSettings, setup: &PluginBuildContext
     }
 }
 
+/// Fields by which the upstream knows a user.
+const IDENTITY_FIELDS: [&str; 5] = [ACCESS_TOKEN, USERINFO, ID_TOKEN, REFRESH_TOKEN, RAW_ID_TOKEN];
+
 /// Removes the fields by which the upstream knows a user, and those that an application may equate with them.
 pub(crate) fn remove_identity(ex: &mut Exchange<'_>) {
-    for name in [ACCESS_TOKEN, USERINFO, ID_TOKEN, REFRESH_TOKEN, RAW_ID_TOKEN] {
-        ex.request.fields.remove_equivalent(name);
-    }
+    ex.request.fields.remove_all_equivalent(&IDENTITY_FIELDS);
     remove_consumer_fields(ex);
 }
 
@@ -303,11 +304,19 @@ impl Plugin for OpenidConnect {
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         let remembered = self.take_identity(ex);
-        match self.find_bearer(ex, remembered) {
-            Err(refusal) => Step::Respond(refusal),
-            Ok(Some(given)) => self.bearer_step(ex, given),
-            Ok(None) => self.session_step(ex),
-        }
+        let given = match self.find_bearer(ex, remembered.as_deref()) {
+            Err(refusal) => return Step::Respond(refusal),
+            Ok(None) => return self.session_step(ex),
+            // Most tokens come again, and are not copied.
+            Ok(Some(found)) => match self.known_bearer(ex, &found) {
+                Some(known) => {
+                    known.identity.apply(ex);
+                    return Step::Continue;
+                }
+                None => found.copied(),
+            },
+        };
+        self.bearer_step(ex, given)
     }
 
     fn response_head(&self, ex: &mut ResponseHeadPhase<'_, '_>, head: &mut ResponseHead) {
@@ -319,10 +328,10 @@ impl Plugin for OpenidConnect {
             return DryRunResult::Continue;
         }
         let remembered = self.take_identity(ex);
-        let given = match self.find_bearer(ex, remembered) {
+        let given = match self.find_bearer(ex, remembered.as_deref()) {
             Err(refusal) => return DryRunResult::Respond(refusal),
             Ok(None) => return self.foresee_session(ex),
-            Ok(Some(given)) => given,
+            Ok(Some(found)) => found.copied(),
         };
         match self.foresee_bearer(ex, &given) {
             Some(Step::Respond(refusal)) => DryRunResult::Respond(refusal),

@@ -4,6 +4,8 @@
 //! for one cookie.
 
 mod cookie;
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzzed;
 mod redis;
 mod seal;
 mod settings;

@@ -14,11 +14,14 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
-use yumen_plugin::{ClientInfo, ConsumerIndex, Exchange, ExchangeOutcome, ResponseSource, StreamInfo};
+use yumen_plugin::{
+    ClientInfo, ConsumerIndex, Exchange, ExchangeOutcome, PluginHost, ResponseSource, StreamInfo,
+};
 use yumen_snapshot::{RouteTarget, StreamLookup, StreamRoute, Upstream};
 
 use crate::copy::one_way_copy::BidirectionalCopy;
 pub(crate) use crate::fault::stream::StreamFault;
+use crate::observe::otlp_record;
 use crate::runtime::buffer::Inbox;
 use crate::runtime::clock;
 use crate::runtime::timers::Timer;
@@ -195,6 +198,9 @@ fn finish(
     if let Some(log) = &worker.recorders.access_log {
         let dropped = log.borrow_mut().write(&ex, &outcome);
         worker.counters.runtime.log_lines_dropped.add(dropped);
+    }
+    if let Some(sink) = &worker.recorders.otlp_log {
+        worker.append_entry(sink, &mut |out| otlp_record::write(&ex, &outcome, out));
     }
     if let Some(fault) = fault {
         tracing::debug!(fault = fault.word(), client = %ex.client.connection.peer, "stream ended by a fault");

@@ -14,6 +14,7 @@ mod durations;
 mod exemplars;
 mod explain;
 pub(crate) mod log_suppression;
+pub(crate) mod otlp_record;
 mod recent;
 mod sampler;
 pub(crate) mod sink_buffers;

@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicU64;
 
 use tokio::sync::watch;
 use yumen_http::{Fields, RequestHead, ResponseHead};
-use yumen_plugin::TapBudget;
+use yumen_plugin::{SinkHandle, TapBudget};
 use yumen_snapshot::Publisher;
 
 use crate::copy::CopyContext;
@@ -66,6 +66,8 @@ pub(crate) struct ExchangeRecorders {
     pub(crate) access_log: Option<RefCell<AccessLogBuffer>>,
     /// Whether access log lines contain response fields; they are retained only then.
     pub(crate) logs_response: bool,
+    /// The sink of records of OTLP.
+    pub(crate) otlp_log: Option<SinkHandle>,
     pub(crate) sampler: RequestSampler,
 }
 
@@ -93,6 +95,8 @@ pub struct WorkerParts {
     pub applied: Arc<AtomicU64>,
     /// Buffer of access log lines; `None` without an access log.
     pub log: Option<AccessLogBuffer>,
+    /// The sink of records of OTLP, one per exchange; `None` without them.
+    pub otlp_log: Option<SinkHandle>,
     /// The current duty: serve, hand over or end.
     pub duty: watch::Receiver<WorkerDuty>,
     /// Seed of the random numbers.
@@ -102,7 +106,7 @@ pub struct WorkerParts {
 impl Worker {
     pub(crate) fn new(parts: WorkerParts) -> Rc<Worker> {
         clock::refresh();
-        let WorkerParts { id, settings, publisher, counters, applied, log, seed, duty: _ } = parts;
+        let WorkerParts { id, settings, publisher, counters, applied, log, otlp_log, seed, duty: _ } = parts;
         let buffers = Rc::new(Buffers::with_backlog(settings.limits.backlog_bytes_max));
         let timers = Rc::<Timers>::default();
         let client =
@@ -116,6 +120,7 @@ impl Worker {
             recorders: ExchangeRecorders {
                 logs_response: log.as_ref().is_some_and(AccessLogBuffer::reads_answer),
                 access_log: log.map(RefCell::new),
+                otlp_log,
                 // A seed of its own: samples must not correlate with the balancing decisions of `random`.
                 sampler: RequestSampler::new(seed.rotate_left(32), settings.observation.samples_per_second),
             },

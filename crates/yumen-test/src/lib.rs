@@ -2,10 +2,12 @@
 
 mod net;
 mod otlp;
+mod otlp_logs;
 mod otlp_metrics;
 mod require;
 
 pub use net::TestNetwork;
 pub use otlp::{ReceivedSpan, received_spans};
+pub use otlp_logs::{ReceivedRecord, received_records};
 pub use otlp_metrics::{ReceivedMetric, received_metrics};
 pub use require::missing_prerequisite;

@@ -82,13 +82,13 @@ pub(crate) struct OtlpPair {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct AnyValue {
+pub(crate) struct AnyValue {
     #[prost(oneof = "OtlpValue", tags = "1, 2, 3, 4")]
-    value: Option<OtlpValue>,
+    pub(crate) value: Option<OtlpValue>,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
-enum OtlpValue {
+pub(crate) enum OtlpValue {
     #[prost(string, tag = "1")]
     Text(String),
     #[prost(bool, tag = "2")]
@@ -152,11 +152,10 @@ pub fn received_spans(body: &[u8]) -> Vec<ReceivedSpan> {
 }
 
 fn received(span: OtlpSpan, resource: &BTreeMap<String, String>) -> ReceivedSpan {
-    let hex = |id: Vec<u8>| id.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     ReceivedSpan {
-        trace_id: hex(span.trace_id),
-        span_id: hex(span.span_id),
-        parent_id: hex(span.parent_span_id),
+        trace_id: hex(&span.trace_id),
+        span_id: hex(&span.span_id),
+        parent_id: hex(&span.parent_span_id),
         trace_state: span.trace_state,
         name: span.name,
         kind: span.kind,
@@ -166,6 +165,11 @@ fn received(span: OtlpSpan, resource: &BTreeMap<String, String>) -> ReceivedSpan
         error: span.status.filter(|status| status.code == 2).map(|status| status.message),
         resource: resource.clone(),
     }
+}
+
+/// An identifier as a hexadecimal text.
+pub(crate) fn hex(id: &[u8]) -> String {
+    id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 pub(crate) fn pairs(attributes: Vec<OtlpPair>) -> BTreeMap<String, String> {

@@ -2,6 +2,7 @@
 //! publishes snapshots.
 
 pub(crate) mod applied_tracker;
+pub(crate) mod call_watch;
 mod first_publication;
 mod huge_pages;
 mod input_sources;
@@ -96,6 +97,8 @@ pub(crate) enum ProblemSource {
     Listeners,
     /// Senders of log entries.
     Sinks,
+    /// Calls of plugins to services.
+    Calls,
 }
 
 /// Handle of the control thread: message sender and exported state.

@@ -39,7 +39,7 @@ use crate::config::cluster::NodeCluster;
 use crate::config::compiler::{self, ReadVariables};
 use crate::config::origin::ConfigSource;
 use crate::config::trial::TrialCompiler;
-use crate::control::{ControlHandle, ControlStatus, InputSources};
+use crate::control::{ControlHandle, InputSources};
 use crate::endpoints::dns::DnsMetrics;
 use crate::fetched::FetchLedger;
 use crate::kubernetes::{self, NginxMetrics, ProcessUse};
@@ -417,10 +417,10 @@ fn v1_state(node: &NodeConfig, context: &OperatorContext, admin: AdminState) -> 
         data_dir: PathBuf::from(&node.store.data_dir),
         backing_up: Mutex::default(),
         cluster: context.cluster.clone(),
-        top: top(&Arc::new(AllCounters(context.workers.counters.clone())), &context.control.status),
+        top: top(&Arc::new(AllCounters(context.workers.counters.clone())), context),
         listeners: context.listeners.clone(),
         fetched: context.inputs.fetched.clone(),
-        variables: ReadVariables::of(&context.carry),
+        variables: context.inputs.variables.clone(),
         lists_recent: node.observe.list_recent_requests,
     };
     V1State::new(admin, Arc::new(live))
@@ -490,7 +490,7 @@ fn status_state(node: &NodeConfig, context: &OperatorContext, admin: AdminState)
                     .ok_or_else(|| "the listeners of the configuration are not open yet".into())
             }
         }),
-        top: top(&counters, &context.control.status),
+        top: top(&counters, context),
         recent: node.observe.list_recent_requests.then(|| recent(&counters)),
         gather: metric_sources(context),
         listeners: Arc::new(move || listeners.document()),
@@ -561,10 +561,12 @@ fn discovery(node: &NodeConfig, context: &OperatorContext) -> Described {
 }
 
 /// Document for `yumen top`.
-fn top(counters: &Arc<AllCounters>, status: &Arc<ControlStatus>) -> Document {
-    let (counters, status, started) = (counters.clone(), status.clone(), Instant::now());
+fn top(counters: &Arc<AllCounters>, context: &OperatorContext) -> Document {
+    let (counters, senders, started) = (counters.clone(), context.senders.clone(), Instant::now());
+    let status = context.control.status.clone();
     Arc::new(move || {
         let mut document = counters.top();
+        document["sinks"] = senders.document();
         document["cpu_ms"] = (memory::cpu_time().as_millis() as u64).into();
         document["memory_bytes"] = memory::resident_bytes().unwrap_or(0).into();
         document["version"] = env!("CARGO_PKG_VERSION").into();

@@ -1,6 +1,7 @@
-//! Export of the node's metrics by OTLP (opentelemetry-proto, `metrics.proto`).
+//! Export of the node's metrics and logs by OTLP (opentelemetry-proto, `metrics.proto` and `logs.proto`).
 //!
-//! Each interval makes one entry, which a sender takes as those of plugins: bounded, repeated, counted.
+//! Each interval makes one entry of metrics, and workers make one of each request. Senders take them as those of plugins:
+//! bounded, repeated, counted.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -14,24 +15,48 @@ use yumen_config::NodeConfig;
 use yumen_config::node::{OtlpConfig, OtlpProtocol};
 use yumen_plugin::vars::ProcessVars;
 use yumen_plugin::{
-    BatchPolicy, SinkAddress, SinkBatch, SinkEncoder, SinkFraming, SinkRequest, SinkSpec, SinkTls,
+    BatchPolicy, SinkAddress, SinkBatch, SinkEncoder, SinkFraming, SinkHandle, SinkRequest, SinkSpec, SinkTls,
 };
 
 use crate::operators::{OperatorContext, metric_sources};
+use crate::senders::LogSenders;
 
 /// Time limit of a request in milliseconds.
 const TIMEOUT_MS: u64 = 10_000;
 /// Exports that wait for a collector.
 const PENDING_MAX: u64 = 4;
-/// Target of OTLP over HTTP.
-const HTTP_TARGET: &str = "/v1/metrics";
-/// Unary method of OTLP over gRPC.
-const GRPC_METHOD: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
+/// Log records that wait for a collector, and their bytes.
+const PENDING_RECORDS_MAX: u64 = 8192;
+const PENDING_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
-/// Fields of the messages around metrics.
-const RESOURCE_METRICS: u32 = 1;
+/// A signal of OTLP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OtlpSignal {
+    Metrics,
+    Logs,
+}
+
+impl OtlpSignal {
+    /// The target of OTLP over HTTP, or the unary method of OTLP over gRPC.
+    fn target(self, protocol: OtlpProtocol) -> &'static str {
+        match (self, protocol) {
+            (OtlpSignal::Metrics, OtlpProtocol::Http) => "/v1/metrics",
+            (OtlpSignal::Metrics, OtlpProtocol::Grpc) => {
+                "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
+            }
+            (OtlpSignal::Logs, OtlpProtocol::Http) => "/v1/logs",
+            (OtlpSignal::Logs, OtlpProtocol::Grpc) => {
+                "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
+            }
+        }
+    }
+}
+
+/// Fields of the messages around metrics and log records: `ExportMetricsServiceRequest` and `ResourceMetrics` have the
+/// same numbers as `ExportLogsServiceRequest` and `ResourceLogs`.
+const RESOURCES: u32 = 1;
 const RESOURCE: u32 = 1;
-const SCOPE_METRICS: u32 = 2;
+const SCOPES: u32 = 2;
 const ATTRIBUTES_OF_RESOURCE: u32 = 1;
 const SCOPE: u32 = 1;
 const SCOPE_NAME: u32 = 1;
@@ -77,7 +102,8 @@ pub(crate) fn start(runtime: &Runtime, node: &NodeConfig, context: &OperatorCont
     if settings.endpoint.is_empty() {
         return;
     }
-    let sink = context.senders.open(spec(settings), Arc::new(MetricsEncoder::new(settings)));
+    let encoder = OtlpEncoder::new(settings, OtlpSignal::Metrics);
+    let sink = context.senders.open(spec(settings, OtlpSignal::Metrics), Arc::new(encoder));
     let interval = Duration::from_secs(settings.metrics_interval_s.into());
     let sources = metric_sources(context);
     let start_ns = unix_ns();
@@ -91,27 +117,55 @@ pub(crate) fn start(runtime: &Runtime, node: &NodeConfig, context: &OperatorCont
     });
 }
 
-fn spec(settings: &OtlpConfig) -> SinkSpec {
+/// The sink to which workers append a record of each exchange, if the settings ask for it.
+pub(crate) fn open_records(node: &NodeConfig, senders: &LogSenders) -> Option<SinkHandle> {
+    let settings = &node.observe.otlp;
+    if settings.endpoint.is_empty() || !settings.logs {
+        return None;
+    }
+    tracing::info!(endpoint = settings.endpoint, "requests are exported as log records by OTLP");
+    let encoder = OtlpEncoder::new(settings, OtlpSignal::Logs);
+    Some(senders.open(spec(settings, OtlpSignal::Logs), Arc::new(encoder)))
+}
+
+fn policy(signal: OtlpSignal) -> BatchPolicy {
+    let metrics = BatchPolicy {
+        batch_max_size: 1,
+        inactive_timeout_ms: 1000,
+        buffer_duration_ms: 1000,
+        max_retry_count: 2,
+        retry_delay_ms: 1000,
+        pending_entries_max: PENDING_MAX,
+        pending_bytes_max: PENDING_BYTES_MAX,
+    };
+    match signal {
+        OtlpSignal::Metrics => metrics,
+        OtlpSignal::Logs => BatchPolicy {
+            batch_max_size: 1000,
+            buffer_duration_ms: 5000,
+            pending_entries_max: PENDING_RECORDS_MAX,
+            ..metrics
+        },
+    }
+}
+
+fn spec(settings: &OtlpConfig, signal: OtlpSignal) -> SinkSpec {
     let endpoint = settings.endpoint.clone();
     let tls = SinkTls { verify: true, ..SinkTls::default() };
     let (timeout_ms, idle_ms) = (TIMEOUT_MS, 2 * 1000 * u64::from(settings.metrics_interval_s));
+    let (plugin, name, encoder) = match signal {
+        OtlpSignal::Metrics => ("otlp", "otlp metrics", "metrics"),
+        OtlpSignal::Logs => ("otlp-logs", "otlp logs", "logs"),
+    };
     SinkSpec {
-        plugin: "otlp",
-        name: "otlp metrics".to_owned(),
+        plugin,
+        name: name.to_owned(),
         address: match settings.protocol {
             OtlpProtocol::Http => SinkAddress::Http { endpoints: vec![endpoint], tls, timeout_ms, idle_ms },
             OtlpProtocol::Grpc => SinkAddress::Grpc { endpoint, tls, timeout_ms, idle_ms },
         },
-        policy: BatchPolicy {
-            batch_max_size: 1,
-            inactive_timeout_ms: 1000,
-            buffer_duration_ms: 1000,
-            max_retry_count: 2,
-            retry_delay_ms: 1000,
-            pending_entries_max: PENDING_MAX,
-            pending_bytes_max: 32 * 1024 * 1024,
-        },
-        encoder: "metrics".to_owned(),
+        policy: policy(signal),
+        encoder: encoder.to_owned(),
     }
 }
 
@@ -223,28 +277,25 @@ fn write_exemplar(one: &MetricExemplar, point: &mut ProtobufWriter<'_>) {
     });
 }
 
-/// Makes export requests of encoded metrics.
-struct MetricsEncoder {
+/// Makes export requests of encoded metrics or log records.
+struct OtlpEncoder {
     target: &'static str,
     fields: Vec<(String, String)>,
     service_name: String,
 }
 
-impl MetricsEncoder {
-    fn new(settings: &OtlpConfig) -> MetricsEncoder {
+impl OtlpEncoder {
+    fn new(settings: &OtlpConfig, signal: OtlpSignal) -> OtlpEncoder {
         let fields = settings.headers.iter().map(|(name, value)| (name.clone(), value.0.clone()));
-        MetricsEncoder {
-            target: match settings.protocol {
-                OtlpProtocol::Http => HTTP_TARGET,
-                OtlpProtocol::Grpc => GRPC_METHOD,
-            },
+        OtlpEncoder {
+            target: signal.target(settings.protocol),
             fields: fields.collect(),
             service_name: settings.service_name.clone(),
         }
     }
 
-    /// The bytes in front of `metrics_bytes` bytes of metrics.
-    fn prefix(&self, metrics_bytes: usize) -> Vec<u8> {
+    /// The bytes in front of `content_bytes` bytes of metrics or records.
+    fn prefix(&self, content_bytes: usize) -> Vec<u8> {
         let (mut resource, mut scope) = (Vec::new(), Vec::new());
         ProtobufWriter::new(&mut resource).message(RESOURCE, |resource| {
             let hostname = ProcessVars::current().map_or("", |node| &node.hostname);
@@ -260,9 +311,9 @@ impl MetricsEncoder {
             scope.text(SCOPE_VERSION, env!("CARGO_PKG_VERSION"));
         });
         let mut inner = Vec::new();
-        write_prefix(&mut inner, SCOPE_METRICS, scope.len() + metrics_bytes);
+        write_prefix(&mut inner, SCOPES, scope.len() + content_bytes);
         let mut out = Vec::new();
-        write_prefix(&mut out, RESOURCE_METRICS, resource.len() + inner.len() + scope.len() + metrics_bytes);
+        write_prefix(&mut out, RESOURCES, resource.len() + inner.len() + scope.len() + content_bytes);
         for part in [resource, inner, scope] {
             out.extend_from_slice(&part);
         }
@@ -270,17 +321,17 @@ impl MetricsEncoder {
     }
 }
 
-impl SinkEncoder for MetricsEncoder {
+impl SinkEncoder for OtlpEncoder {
     fn framing(&self) -> SinkFraming {
         SinkFraming::PLAIN
     }
 
     fn requests(&self, batch: &SinkBatch<'_>) -> Vec<SinkRequest> {
-        let metrics = batch.framed(self.framing());
-        let prefix = self.prefix(metrics.iter().map(Bytes::len).sum());
+        let content = batch.framed(self.framing());
+        let prefix = self.prefix(content.iter().map(Bytes::len).sum());
         let mut fields = vec![("Content-Type".to_owned(), "application/x-protobuf".to_owned())];
         fields.extend(self.fields.iter().cloned());
-        let body = std::iter::once(prefix.into()).chain(metrics).collect();
+        let body = std::iter::once(prefix.into()).chain(content).collect();
         let entries = batch.entries;
         vec![SinkRequest { method: "POST", target: self.target.to_owned(), fields, body, entries }]
     }

@@ -16,14 +16,14 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use yumen_config::NodeConfig;
-use yumen_proxy::WorkerDuty;
+use yumen_proxy::{AllCounters, WorkerDuty};
 use yumen_store::etcd::AnnouncedNode;
 
 use crate::config::cluster::NodeCluster;
 use crate::config::given::GivenResources;
 use crate::config::source::OpenedConfigSource;
 use crate::config::trial::{TrialCompiler, watch_tests};
-use crate::control::{ControlHandle, limit_watch};
+use crate::control::{ControlHandle, call_watch, limit_watch};
 use crate::node::{self, GatewayRunArgs};
 use crate::operators::{OperatorContext, OperatorServers};
 use crate::otlp_export;
@@ -103,9 +103,11 @@ fn start(launch: GatewayLaunch, successor: Option<&Successor>) -> anyhow::Result
         received,
     } = bootstrap;
     let by_worker = listeners_by_worker(&mut listeners, &services, commands)?;
-    let settings = services.settings.clone();
+    let (settings, publisher) = (services.settings.clone(), &config.publisher);
+    let records = otlp_export::open_records(&node, &config.senders);
+    let records = records.as_ref();
     let workers =
-        WorkerThreads::start(&node, &placement, &config.publisher, settings, by_worker, &worker_duty)?;
+        WorkerThreads::start(&node, &placement, publisher, settings, by_worker, &worker_duty, records)?;
     // Workers own duplicates. A handle left here would queue connections that no worker accepts.
     listeners.release();
     let supervisor = yumen_proxy::probe::Supervisor::default();
@@ -173,6 +175,8 @@ fn watch_config(
 fn watch_plugins(runtime: &Runtime, node: &NodeConfig, context: &OperatorContext) {
     let OperatorContext { carry, control, senders, .. } = context;
     runtime.spawn(limit_watch::watch(yumen_plugins::limit_usage::metrics(carry), control.clone()));
+    let counters = AllCounters(context.workers.counters.clone());
+    runtime.spawn(call_watch::watch(counters, control.clone()));
     otlp_export::start(runtime, node, context);
     runtime.spawn(senders.clone().follow(control.snapshots.clone(), control.clone()));
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -238,6 +239,30 @@ impl LogSenders {
                 tracing::warn!(plugin, sink = address, entries, "process ended, waiting entries dropped");
             }
         }
+    }
+
+    /// Counts and last errors of the sinks, for `yumen top`.
+    pub(crate) fn document(&self) -> Value {
+        let errors: BTreeMap<SinkLabels, String> = {
+            let sinks = self.sinks();
+            let failing =
+                sinks.running.iter().filter_map(|sink| Some((sink.labels(), sink.standing.failing()?.1)));
+            failing.collect()
+        };
+        let row = |(labels, totals): (&SinkLabels, &SinkTotals)| {
+            let of = |result: SinkResult| totals.by_result[result as usize];
+            let sent = of(SinkResult::Sent);
+            json!({
+                "plugin": labels.0,
+                "sink": labels.1,
+                "sent": sent,
+                "dropped": totals.by_result.iter().sum::<u64>() - sent,
+                "waiting": totals.waiting_entries,
+                "waiting_bytes": totals.waiting_bytes,
+                "error": errors.get(labels),
+            })
+        };
+        self.totals().iter().map(row).collect()
     }
 
     /// Totals by labels; sinks beyond the limit share the label `other`.

@@ -225,7 +225,12 @@ fn extension_endpoints() -> Vec<ApiEndpoint> {
         get("/backup", "A copy of the store, as a file", ApiPayload::Bytes, &[]),
         get("/export", "The whole configuration, private keys included", ApiPayload::Yaml, &[WRITTEN]),
         get("/listeners", "States of the configuration's listeners", ApiPayload::Any, &[]),
-        get("/top", "Use of routes, upstreams, plugins and consumers since the start", ApiPayload::Any, &[]),
+        get(
+            "/top",
+            "Use of routes, upstreams, plugins, consumers and sinks since the start",
+            ApiPayload::Any,
+            &[],
+        ),
         get("/openapi.json", "This document", ApiPayload::Any, &[]),
     ]
 }

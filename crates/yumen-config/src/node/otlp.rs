@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::SecretText;
 
-/// Export of the node's metrics by OTLP.
+/// Export of the node's metrics and logs by OTLP.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OtlpConfig {
@@ -21,6 +21,8 @@ pub struct OtlpConfig {
     /// Seconds between two exports.
     #[schemars(range(min = 1, max = 86400))]
     pub metrics_interval_s: u32,
+    /// Whether each request and each stream is exported as a log record.
+    pub logs: bool,
     /// `service.name` of the resource.
     pub service_name: String,
 }
@@ -43,6 +45,7 @@ impl Default for OtlpConfig {
             protocol: OtlpProtocol::Http,
             headers: BTreeMap::new(),
             metrics_interval_s: 60,
+            logs: false,
             service_name: "yumen".into(),
         }
     }

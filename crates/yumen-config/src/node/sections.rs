@@ -377,7 +377,7 @@ pub struct ObserveConfig {
     /// Secret that signs debug tokens: the response to a request with a valid token in `X-Yumen-Debug`
     /// describes in `X-Yumen-Explain` how the request was served. Empty disables it.
     pub debug_key: String,
-    /// Export of the node's metrics by OTLP.
+    /// Export of the node's metrics and logs by OTLP.
     pub otlp: OtlpConfig,
 }
 

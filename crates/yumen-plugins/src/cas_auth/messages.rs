@@ -32,7 +32,7 @@ fn text_of(node: Node<'_, '_>) -> Option<String> {
 }
 
 /// The user of a successful validation (CAS 3.0 §2.5.3).
-pub(super) fn validated_user(body: &[u8]) -> Option<String> {
+pub(crate) fn validated_user(body: &[u8]) -> Option<String> {
     let document = parse(std::str::from_utf8(body).ok()?)?;
     let root = document.root_element();
     if root.tag_name().name() != "serviceResponse" {
@@ -42,7 +42,7 @@ pub(super) fn validated_user(body: &[u8]) -> Option<String> {
 }
 
 /// The ticket in a logout request, which is the body or a member of a form (CAS 3.0 §2.3.3).
-pub(super) fn logged_out_ticket(body: &[u8]) -> Option<String> {
+pub(crate) fn logged_out_ticket(body: &[u8]) -> Option<String> {
     let form = query::pairs(body).find(|(name, _)| name.as_ref() == b"logoutRequest");
     let message = match form {
         Some((_, value)) => value.into_owned(),

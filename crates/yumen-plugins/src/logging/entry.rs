@@ -8,7 +8,9 @@ use yumen_plugin::vars::ProcessVars;
 use yumen_plugin::{Exchange, ExchangeOutcome, VarInputs};
 
 use super::format::LogFormat;
-use super::json_text::{ObjectWriter, write_json_text, write_ms, write_number};
+use super::json_text::{
+    ObjectWriter, write_address, write_ip, write_json_part, write_json_text, write_ms, write_number,
+};
 use crate::query;
 
 /// Members of the default form, which `log_format_extra` never replaces.
@@ -103,13 +105,17 @@ impl LogEntry<'_, '_> {
 
     /// `scheme://host:port` and the request target.
     pub(crate) fn write_url(&self, out: &mut Vec<u8>) {
-        let request = &self.ex.request;
-        out.extend_from_slice(self.ex.client.scheme().as_bytes());
-        out.extend_from_slice(b"://");
-        out.extend_from_slice(request.host());
-        out.push(b':');
-        write_number(out, self.ex.client.connection.dialed_port().into());
-        out.extend_from_slice(&request.request_uri());
+        self.write_url_parts(&self.ex.request.request_uri(), |part| out.extend_from_slice(part));
+    }
+
+    /// Writes the URL in parts, whose borders are ASCII.
+    fn write_url_parts(&self, request_uri: &[u8], mut write: impl FnMut(&[u8])) {
+        write(self.ex.client.scheme().as_bytes());
+        write(b"://");
+        write(self.ex.request.host());
+        write(b":");
+        write(itoa::Buffer::new().format(self.ex.client.connection.dialed_port()).as_bytes());
+        write(request_uri);
     }
 
     /// Appends the request fields as an object.
@@ -171,63 +177,70 @@ impl LogEntry<'_, '_> {
 
     fn write_default(&self, object: &mut ObjectWriter<'_>) {
         let (ex, outcome) = (self.ex, self.outcome);
-        self.write_request(object.member("request"));
-        self.write_response(object.member("response"));
-        let mut server = ObjectWriter::begin(object.member("server"));
-        server.text("hostname", ProcessVars::current().map_or("", |process| &process.hostname));
-        server.text("version", env!("CARGO_PKG_VERSION"));
+        self.write_request(object.known("request"));
+        self.write_response(object.known("response"));
+        let mut server = ObjectWriter::begin(object.known("server"));
+        let hostname = ProcessVars::current().map_or("", |process| &process.hostname);
+        write_json_text(server.known("hostname"), hostname.as_bytes());
+        write_json_text(server.known("version"), env!("CARGO_PKG_VERSION").as_bytes());
         server.end();
         if let Some(endpoint) = outcome.endpoint {
-            object.text("upstream", endpoint.to_string());
+            let out = object.known("upstream");
+            out.push(b'"');
+            write_address(out, endpoint);
+            out.push(b'"');
         }
-        match ex.route.info {
-            Some(route) => object.text("service_id", &*route.service_id),
-            None => object.text("service_id", ex.request.host()),
-        }
+        let service_id = ex.route.info.map_or(ex.request.host(), |route| route.service_id.as_bytes());
+        write_json_text(object.known("service_id"), service_id);
         if let Some(route_id) = self.route_id() {
-            object.text("route_id", route_id);
+            write_json_text(object.known("route_id"), route_id.as_bytes());
         }
         if let Some(consumer) = ex.consumer {
-            let mut member = ObjectWriter::begin(object.member("consumer"));
-            member.text("username", &*consumer.username);
+            let mut member = ObjectWriter::begin(object.known("consumer"));
+            write_json_text(member.known("username"), consumer.username.as_bytes());
             member.end();
         }
-        object.text("client_ip", ex.client.ip.to_string());
-        object.number("start_time", ex.now.unix_ms);
+        let out = object.known("client_ip");
+        out.push(b'"');
+        write_ip(out, ex.client.ip);
+        out.push(b'"');
+        write_number(object.known("start_time"), ex.now.unix_ms);
         let (latency_us, upstream_us) = self.latency_us();
-        write_ms(object.member("latency"), latency_us);
+        write_ms(object.known("latency"), latency_us);
         if let Some(upstream_us) = upstream_us {
-            write_ms(object.member("upstream_latency"), upstream_us);
+            write_ms(object.known("upstream_latency"), upstream_us);
         }
-        write_ms(object.member("apisix_latency"), latency_us.saturating_sub(upstream_us.unwrap_or(0)));
+        write_ms(object.known("apisix_latency"), latency_us.saturating_sub(upstream_us.unwrap_or(0)));
     }
 
     fn write_request(&self, out: &mut Vec<u8>) {
         let request = &self.ex.request;
         let mut object = ObjectWriter::begin(out);
-        let mut url = Vec::with_capacity(128);
-        self.write_url(&mut url);
-        object.text("url", &url);
-        object.text("uri", request.request_uri());
-        object.text("method", request.method_name());
-        self.write_request_fields(object.member("headers"));
-        self.write_query(object.member("querystring"));
-        object.number("size", self.outcome.received_bytes);
+        let request_uri = request.request_uri();
+        let out = object.known("url");
+        out.push(b'"');
+        self.write_url_parts(&request_uri, |part| write_json_part(out, part));
+        out.push(b'"');
+        write_json_text(object.known("uri"), &request_uri);
+        write_json_text(object.known("method"), request.method_name());
+        self.write_request_fields(object.known("headers"));
+        self.write_query(object.known("querystring"));
+        write_number(object.known("size"), self.outcome.received_bytes);
         if self.includes_request_body
             && let Some(body) = self.request_body()
         {
-            object.text("body", body);
+            write_json_text(object.known("body"), &body);
         }
         object.end();
     }
 
     fn write_response(&self, out: &mut Vec<u8>) {
         let mut object = ObjectWriter::begin(out);
-        object.number("status", self.outcome.status.into());
-        self.write_response_fields(object.member("headers"));
-        object.number("size", self.outcome.sent_bytes);
+        write_number(object.known("status"), self.outcome.status.into());
+        self.write_response_fields(object.known("headers"));
+        write_number(object.known("size"), self.outcome.sent_bytes);
         if let Some(body) = &self.response_body {
-            object.text("body", body);
+            write_json_text(object.known("body"), body);
         }
         object.end();
     }
@@ -246,17 +259,14 @@ impl LogEntry<'_, '_> {
 /// Appends fields as an object: lower-case names, a list where a name occurs more than once.
 fn write_fields(out: &mut Vec<u8>, fields: &Fields) {
     let mut object = ObjectWriter::begin(out);
-    let mut name_text = String::new();
     for (index, (name, value)) in fields.iter().enumerate() {
         let is_same = |other: &[u8]| other.eq_ignore_ascii_case(name);
         // An exchange has few fields, so scans are cheaper than a map.
         if fields.iter().take(index).any(|(other, _)| is_same(other)) {
             continue;
         }
-        name_text.clear();
-        name_text.extend(name.iter().map(|byte| byte.to_ascii_lowercase() as char));
         let mut others = fields.iter().skip(index + 1).filter(|(other, _)| is_same(other)).peekable();
-        let out = object.member(&name_text);
+        let out = object.lower_case(name);
         if others.peek().is_none() {
             write_json_text(out, value);
             continue;

@@ -52,8 +52,8 @@ pub(super) struct BearerChecks {
 }
 
 /// A token that was accepted.
-struct VerifiedBearer {
-    identity: PreparedIdentity,
+pub(super) struct VerifiedBearer {
+    pub(super) identity: PreparedIdentity,
     /// The generation of the key set that verified it.
     generation: u64,
 }
@@ -181,7 +181,10 @@ fn quotable(text: &str) -> String {
 }
 
 /// The token of a request: that of `Authorization` if it has the scheme Bearer, else that of `X-Access-Token`.
-fn find_token(ex: &Exchange<'_>, remembered: Option<String>) -> Result<Option<String>, LocalResponse> {
+fn find_token<'e>(
+    ex: &'e Exchange<'_>,
+    remembered: Option<&'e str>,
+) -> Result<Option<&'e str>, LocalResponse> {
     let mut fields = ex.request.fields.all("Authorization");
     let Some(field) = fields.next() else { return Ok(remembered) };
     // The gateway and the upstream might each read another one.
@@ -191,31 +194,36 @@ fn find_token(ex: &Exchange<'_>, remembered: Option<String>) -> Result<Option<St
     let invalid = || LocalResponse::message(400, "Invalid Authorization header format.");
     let text = std::str::from_utf8(field).map_err(|_| invalid())?;
     let (scheme, token) = text.trim().split_once(' ').ok_or_else(invalid)?;
-    Ok(scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().to_owned()))
+    Ok(scheme.eq_ignore_ascii_case("bearer").then(|| token.trim()))
 }
 
 impl OpenidConnect {
     /// The bearer token of a request; `None` if the request has none and may have a session instead.
-    pub(super) fn find_bearer<'a>(
+    pub(super) fn find_bearer<'a, 'e>(
         &'a self,
-        ex: &Exchange<'_>,
-        remembered: Option<String>,
-    ) -> Result<Option<GivenBearer<'a>>, LocalResponse> {
+        ex: &'e Exchange<'_>,
+        remembered: Option<&'e str>,
+    ) -> Result<Option<FoundBearer<'a, 'e>>, LocalResponse> {
         let Some(checks) = &self.bearer else { return Ok(None) };
         match find_token(ex, remembered)? {
-            Some(token) => Ok(Some(GivenBearer { checks, token })),
+            Some(token) => Ok(Some(FoundBearer { checks, token })),
             None if checks.is_required => Err(checks.challenge()),
             None => Ok(None),
         }
     }
 
-    /// The step for a request with a bearer token.
+    /// The identity of a token that was accepted before.
+    pub(super) fn known_bearer(
+        &self,
+        ex: &Exchange<'_>,
+        found: &FoundBearer<'_, '_>,
+    ) -> Option<Arc<VerifiedBearer>> {
+        found.checks.known(ex.host, found.token, ex.now.unix_s(), self.key_generation())
+    }
+
+    /// The step for a request with a bearer token that is not known.
     pub(super) fn bearer_step<'a>(&'a self, ex: &'a mut Exchange<'_>, given: GivenBearer<'a>) -> Step<'a> {
         let generation = self.key_generation();
-        if let Some(known) = given.checks.known(ex.host, &given.token, ex.now.unix_s(), generation) {
-            known.identity.apply(ex);
-            return Step::Continue;
-        }
         if let BearerMethod::Introspection(call) = &given.checks.method {
             return match call {
                 Some(call) => Step::Wait(Box::pin(self.introspect(ex, given, call))),
@@ -358,7 +366,7 @@ impl OpenidConnect {
         if self.fields.set_userinfo_header {
             fields.push((USERINFO, STANDARD.encode(claims.to_string()).into_bytes()));
         }
-        PreparedIdentity { fields, user: ExternalUser { id, claims: Arc::new(claims) } }
+        PreparedIdentity::new(&fields, ExternalUser { id, claims: Arc::new(claims) })
     }
 
     fn accept_bearer<'a>(
@@ -370,7 +378,7 @@ impl OpenidConnect {
     ) -> Step<'a> {
         verified.identity.apply(ex);
         if let Some(table) = &given.checks.verified {
-            let bytes: usize = verified.identity.fields.iter().map(|(_, value)| value.len()).sum();
+            let bytes = verified.identity.fields_bytes();
             // The claims as a tree take about as much as their two texts.
             table.lock(ex.host).insert(given.token.as_bytes(), Arc::new(verified), 3 * bytes + 512, end_s);
         }
@@ -431,6 +439,19 @@ impl OpenidConnect {
     fn key_generation(&self) -> u64 {
         let keys = self.provider.as_ref().and_then(|provider| provider.keys.as_ref());
         keys.map_or(0, |cell| cell.generation())
+    }
+}
+
+/// The bearer token in a request, with its checks.
+pub(super) struct FoundBearer<'a, 'e> {
+    checks: &'a BearerChecks,
+    token: &'e str,
+}
+
+impl<'a> FoundBearer<'a, '_> {
+    /// A copy of the token, for steps that change the request.
+    pub(super) fn copied(&self) -> GivenBearer<'a> {
+        GivenBearer { checks: self.checks, token: self.token.to_owned() }
     }
 }
 

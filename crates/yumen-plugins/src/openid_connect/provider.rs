@@ -27,13 +27,13 @@ fn parse_fetched(bytes: &[u8]) -> Result<FetchedValue, String> {
 
 /// The members of a discovery document that are read (OpenID Connect Discovery §3).
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(super) struct ProviderMetadata {
-    pub(super) issuer: String,
-    pub(super) authorization_endpoint: Option<String>,
+pub(crate) struct ProviderMetadata {
+    pub(crate) issuer: String,
+    pub(crate) authorization_endpoint: Option<String>,
     pub(super) token_endpoint: Option<String>,
     pub(super) introspection_endpoint: Option<String>,
     pub(super) userinfo_endpoint: Option<String>,
-    pub(super) end_session_endpoint: Option<String>,
+    pub(crate) end_session_endpoint: Option<String>,
     pub(super) revocation_endpoint: Option<String>,
     pub(super) pushed_authorization_request_endpoint: Option<String>,
     pub(super) jwks_uri: Option<String>,
@@ -43,7 +43,7 @@ pub(super) struct ProviderMetadata {
 }
 
 impl ProviderMetadata {
-    pub(super) fn parse(bytes: &[u8]) -> Result<ProviderMetadata, String> {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<ProviderMetadata, String> {
         let metadata: ProviderMetadata =
             serde_json::from_slice(bytes).map_err(|error| format!("not a discovery document: {error}"))?;
         if metadata.issuer.is_empty() {

@@ -224,7 +224,7 @@ impl OpenidConnect {
         }
         let claims = session.user.clone().or(id_claims).unwrap_or(Value::Object(Map::new()));
         let user = ExternalUser { id: session.subject.as_str().into(), claims: Arc::new(claims) };
-        Ok(PreparedIdentity { fields, user })
+        Ok(PreparedIdentity::new(&fields, user))
     }
 
     /// Adds the cookies that were left for the response.

@@ -1,5 +1,6 @@
 //! Cookies of sessions: attributes, and values that are split over several cookies.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use yumen_http::KnownField;
@@ -79,8 +80,11 @@ pub(super) fn split(value: &str) -> Option<Vec<String>> {
     Some(parts)
 }
 
+/// A joined value, and the number of its cookies.
+pub(super) type JoinedCookie<'a> = (Cow<'a, [u8]>, usize);
+
 /// The value of the cookies called `name`, joined, and the number of its cookies; `Ok(None)` without such a cookie.
-pub(super) fn join(request: &RequestHead, name: &str) -> Result<Option<(Vec<u8>, usize)>, SealFault> {
+pub(super) fn join<'a>(request: &'a RequestHead, name: &str) -> Result<Option<JoinedCookie<'a>>, SealFault> {
     let Some(first) = request.cookie(name.as_bytes()) else { return Ok(None) };
     // An empty value is that of a removed cookie in some clients.
     if first.is_empty() {
@@ -90,10 +94,10 @@ pub(super) fn join(request: &RequestHead, name: &str) -> Result<Option<(Vec<u8>,
         [digit @ b'1'..=b'8', b'.', rest @ ..] => (usize::from(digit - b'0'), rest),
         _ => return Err(SealFault::Malformed),
     };
-    let mut value = rest.to_vec();
+    let mut value = Cow::Borrowed(rest);
     for number in 2..=count {
         let chunk = request.cookie(chunk_name(name, number).as_bytes()).ok_or(SealFault::Incomplete)?;
-        value.extend_from_slice(chunk);
+        value.to_mut().extend_from_slice(chunk);
     }
     Ok(Some((value, count)))
 }

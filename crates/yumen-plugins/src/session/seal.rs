@@ -173,7 +173,7 @@ fn pack(text: &[u8]) -> Option<Vec<u8>> {
     encoder.finish().ok()
 }
 
-fn unpack(packed: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn unpack(packed: &[u8]) -> Option<Vec<u8>> {
     let (form, content) = packed.split_first()?;
     match form {
         0 => Some(content.to_vec()),

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use aws_lc_rs::digest;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use yumen_plugin::{Exchange, ExternalUser, LocalResponse, PerWorker, PluginHost, RequestHead};
+use yumen_plugin::{Exchange, ExternalUser, Fields, LocalResponse, PerWorker, PluginHost, RequestHead};
 
 use super::cookie::{self, CHUNKS_MAX, LoginCookieAttributes, chunk_name};
 use super::redis::SessionRedis;
@@ -168,17 +168,29 @@ pub(crate) enum RenewalTurn {
 /// An identity in the form in which requests carry it.
 #[derive(Debug, Clone)]
 pub(crate) struct PreparedIdentity {
-    /// Names and values of fields for the upstream.
-    pub(crate) fields: Vec<(&'static str, Vec<u8>)>,
-    pub(crate) user: ExternalUser,
+    names: Vec<&'static str>,
+    /// Fields for the upstream. Their values are checked once, and copied into each request as one block.
+    fields: Fields,
+    user: ExternalUser,
 }
 
 impl PreparedIdentity {
+    /// An identity with these fields.
+    pub(crate) fn new(values: &[(&'static str, Vec<u8>)], user: ExternalUser) -> PreparedIdentity {
+        let mut fields = Fields::default();
+        values.iter().for_each(|(name, value)| fields.set_only(name, value));
+        PreparedIdentity { names: values.iter().map(|(name, _)| *name).collect(), fields, user }
+    }
+
+    /// Size of the fields in bytes.
+    pub(crate) fn fields_bytes(&self) -> usize {
+        self.fields.iter().map(|(name, value)| name.len() + value.len()).sum()
+    }
+
     /// Gives the request this identity. Fields that an application may equate with them are removed.
     pub(crate) fn apply(&self, ex: &mut Exchange<'_>) {
-        for (name, value) in &self.fields {
-            ex.request.fields.set_only(name, value);
-        }
+        ex.request.fields.remove_all_equivalent(&self.names);
+        ex.request.fields.extend(&self.fields);
         ex.external_user = Some(Box::new(self.user.clone()));
     }
 }
@@ -525,7 +537,7 @@ impl SessionTimes {
 }
 
 impl OpenedLogin {
-    fn read(text: &[u8], has_former_secret: bool, stored: Option<StoredLogin>) -> Option<OpenedLogin> {
+    pub(super) fn read(text: &[u8], has_former_secret: bool, stored: Option<StoredLogin>) -> Option<OpenedLogin> {
         let (times, json) = text.split_at_checked(TIMES_BYTES)?;
         let (created, used) = times.split_at(8);
         let times = SessionTimes {

@@ -256,7 +256,8 @@ fn cookie_attributes_follow_the_settings() {
 fn malformed_counts_of_parts_are_no_session() {
     for value in ["", "0.a", "9.a", "a", "1", "12.a"] {
         let cookie = format!("session={value}");
-        let joined = join(&head(&[cookie]), "session");
+        let head = head(&[cookie]);
+        let joined = join(&head, "session");
         assert!(!matches!(joined, Ok(Some(_))), "{value}");
     }
 }

@@ -526,19 +526,8 @@ fn keep_sent(conn: &DownstreamConnection, ex: &mut Exchange<'_>, chains: &Exchan
 #[cold]
 fn show_sent(conn: &DownstreamConnection, ex: &mut Exchange<'_>, text: &[u8]) {
     let is_shared = conn.stream.is_shared();
-    let mut fields = Fields::default();
-    for line in text.split(|byte| *byte == b'\n').skip(1) {
-        let Some(colon) = memchr::memchr(b':', line) else { continue };
-        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
-        if is_shared && !heads::is_expressed(KnownField::of(name)) {
-            continue;
-        }
-        // The encoder writes no name that is not UTF-8.
-        if let Ok(name) = std::str::from_utf8(name) {
-            fields.add(name, value);
-        }
-    }
-    ex.response.expose_fields(fields);
+    let keeps = |known: KnownField| !is_shared || heads::is_expressed(known);
+    ex.response.expose_fields(Fields::of_written_head(text, keeps));
 }
 
 /// Writes Upgrade and Connection: the new protocol of a 101, the required protocol of a 426 (RFC 9110 §7.8,

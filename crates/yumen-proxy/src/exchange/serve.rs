@@ -7,7 +7,9 @@ use std::pin::pin;
 use std::rc::Rc;
 
 use yumen_http::{Fields, Framing, HttpVersion, KnownField, RequestHead, parse};
-use yumen_plugin::{Exchange, ExchangeOutcome, ExchangeTrace, LogPreparation, Phase, PluginChain};
+use yumen_plugin::{
+    Exchange, ExchangeOutcome, ExchangeTrace, LogPreparation, Phase, PluginChain, PluginHost,
+};
 
 use crate::debug::{self, DebugKey};
 use crate::exchange::chains::ExchangeChains;
@@ -22,7 +24,7 @@ use crate::exchange::mirror;
 use crate::exchange::proxied::ProxiedExchange;
 use crate::exchange::reply;
 use crate::fault::{Fault, FaultKind};
-use crate::observe::{ExchangeStopwatch, RecentRequest, SampledExchange};
+use crate::observe::{ExchangeStopwatch, RecentRequest, SampledExchange, otlp_record};
 use crate::runtime::clock;
 use crate::runtime::cold_future::box_cold;
 use crate::settings::RealIpFinder;
@@ -249,6 +251,9 @@ fn finish(worker: &Worker, ex: &mut Exchange<'_>, chains: &ExchangeChains<'_>, f
     if let Some(log) = worker.recorders.access_log.as_ref().filter(|_| !ex.response.is_unlogged) {
         let dropped = log.borrow_mut().write(ex, &outcome);
         worker.counters.runtime.log_lines_dropped.add(dropped);
+    }
+    if let Some(sink) = worker.recorders.otlp_log.as_ref().filter(|_| !ex.response.is_unlogged) {
+        worker.append_entry(sink, &mut |out| otlp_record::write(ex, &outcome, out));
     }
     if let Some(watch) = &chains.watch {
         observe(worker, ex, chains, watch, flow, &outcome);

@@ -9,7 +9,7 @@ use yumen_plugin::{Exchange, ExchangeOutcome, StreamInfo, Var};
 mod line;
 mod queue;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 pub use line::{LineEscape, LineTemplate};
 pub use queue::{LogBacklog, LogQueue, LogQueueWriter, queue};

@@ -12,6 +12,8 @@ use yumen_plugin::{SinkChunk, SinkHandle};
 const CHUNK_BYTES: usize = 16 * 1024;
 /// Entries after which a chunk is handed over at once.
 const CHUNK_ENTRIES: usize = 64;
+/// Memory for a chunk: its last entry may exceed the bound.
+const CHUNK_CAPACITY: usize = CHUNK_BYTES + 2048;
 /// Time after which a shorter chunk is handed over, in milliseconds.
 pub(crate) const FLUSH_AFTER_MS: u64 = 50;
 
@@ -39,8 +41,12 @@ impl SinkBuffers {
             return false;
         }
         let chunk = open.entry(number).or_insert_with(|| OpenChunk::new(sink.clone()));
-        chunk.append(render);
         let is_single = sink.queue().spec.policy.batch_max_size == 1;
+        if !is_single && chunk.bytes.capacity() == 0 {
+            chunk.bytes.reserve(CHUNK_CAPACITY);
+            chunk.ends.reserve(CHUNK_ENTRIES);
+        }
+        chunk.append(render);
         if is_single || chunk.bytes.len() >= CHUNK_BYTES || chunk.ends.len() >= CHUNK_ENTRIES {
             chunk.hand_over();
             return false;
@@ -80,6 +86,10 @@ impl OpenChunk {
     fn hand_over(&mut self) {
         if self.ends.is_empty() {
             return;
+        }
+        // A waiting chunk counts with its length, so it must not hold much more memory.
+        if self.bytes.len() < CHUNK_CAPACITY / 2 {
+            self.bytes.shrink_to_fit();
         }
         let ends = std::mem::take(&mut self.ends).into_boxed_slice();
         let bytes = std::mem::take(&mut self.bytes).into();

@@ -73,6 +73,7 @@ impl World {
             counters: Arc::new(WorkerCounters::default()),
             applied: Arc::default(),
             log: None,
+            otlp_log: None,
             duty: duty_rx,
             seed: random.next(),
         });

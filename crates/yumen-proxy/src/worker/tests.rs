@@ -56,6 +56,7 @@ pub(crate) fn worker_with(settings: WorkerSettings, publisher: Arc<Publisher>) -
         counters: Arc::<WorkerCounters>::default(),
         applied: Arc::default(),
         log: None,
+        otlp_log: None,
         duty: watch::channel(WorkerDuty::Serve).1,
         seed: 1,
     })

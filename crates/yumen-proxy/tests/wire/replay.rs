@@ -71,6 +71,7 @@ impl Gateway {
                 counters: Arc::new(WorkerCounters::default()),
                 applied: Arc::default(),
                 log: None,
+                otlp_log: None,
                 duty: duty_rx,
                 seed: 1,
             };

@@ -15,7 +15,7 @@ use crate::node::NodeFile;
 
 /// Creates an empty compiler for a node with these settings.
 pub(crate) fn compiler(node: &NodeConfig) -> Compiler {
-    compiler::new(node, 1, Arc::default(), Arc::default())
+    compiler::new(node, 1, Arc::default(), Arc::default(), Arc::default())
 }
 
 /// A parsed and compiled file.

@@ -18,11 +18,6 @@ use yumen_snapshot::upstream::{AttemptTimeouts, KeepaliveLimits};
 pub(crate) struct ReadVariables(Mutex<BTreeSet<String>>);
 
 impl ReadVariables {
-    /// The values of the compilers with this carry.
-    pub(crate) fn of(carry: &Carry) -> Arc<ReadVariables> {
-        carry.keep("read environment variables", ReadVariables::default)
-    }
-
     fn read(&self, name: &str) -> Option<String> {
         let value = environment(name)?;
         let mut values = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -40,14 +35,14 @@ impl ReadVariables {
     }
 }
 
-/// Creates a compiler for a node with these settings.
+/// Creates a compiler for a node with these settings, which notes the environment variables that it reads.
 pub(crate) fn new(
     node: &NodeConfig,
     workers: usize,
     carry: Arc<Carry>,
     loader: Arc<CertificateLoader>,
+    read: Arc<ReadVariables>,
 ) -> Compiler {
-    let read = ReadVariables::of(&carry);
     let registry = Arc::new(PluginRegistry::new(yumen_plugins::BUILTIN));
     let is_tls = node.listen.iter().filter(|listen| listen.tls);
     let tls_ports = is_tls.filter_map(|listen| listen.address.rsplit_once(':')?.1.parse().ok());

@@ -1,7 +1,8 @@
-//! Live sources of endpoint inputs, from which a successor gets the known ones.
+//! Live sources of the compiler's inputs, from which a successor gets the known ones.
 
 use std::sync::Arc;
 
+use crate::config::compiler::ReadVariables;
 use crate::endpoints::discovery::ServiceLedger;
 use crate::endpoints::dns::HostNames;
 use crate::endpoints::inputs::KnownInputs;
@@ -13,6 +14,7 @@ pub(crate) struct InputSources {
     pub(crate) names: Arc<HostNames>,
     pub(crate) services: Arc<ServiceLedger>,
     pub(crate) fetched: Arc<FetchLedger>,
+    pub(crate) variables: Arc<ReadVariables>,
 }
 
 impl InputSources {

@@ -18,7 +18,7 @@ use yumen_store::LastGoodVersions;
 
 use super::bootstrap::GatewayBootstrap;
 use crate::config::cluster::{self, NodeCluster};
-use crate::config::compiler;
+use crate::config::compiler::{self, ReadVariables};
 use crate::config::guard::GuardedStore;
 use crate::config::handover_store::HandoverStore;
 use crate::config::origin::ConfigSource;
@@ -66,10 +66,16 @@ impl ConfigRuntime {
         let (carry, publisher) = (Arc::new(Carry::default()), Arc::new(Publisher::default()));
         let mut tls = TlsServices::new(node, &received.ticket_keys, &received.staples)?;
         let sinks = Arc::<SinkRegistry>::default();
-        let compiler =
-            compiler::new(&listeners.actual(node), bootstrap.worker_count, carry.clone(), tls.loader.clone())
-                .with_sinks(sinks.clone())
-                .with_secrets();
+        let (actual, variables) = (listeners.actual(node), Arc::<ReadVariables>::default());
+        let compiler = compiler::new(
+            &actual,
+            bootstrap.worker_count,
+            carry.clone(),
+            tls.loader.clone(),
+            variables.clone(),
+        )
+        .with_sinks(sinks.clone())
+        .with_secrets();
         let trial = Arc::new(TrialCompiler::new(&compiler));
         let versions = Arc::new(LastGoodVersions::default());
         let control = control::start(
@@ -106,7 +112,7 @@ impl ConfigRuntime {
         // A restored store may be at a lower revision than the predecessor had applied.
         control.applied_tracker.start_at(received.applied.min(source.store.state().revision));
         // After the store is open; the first compilation waits for the addresses of its names.
-        let inputs = start_resolving(runtime, node, &control, &received.known);
+        let inputs = start_resolving(runtime, node, &control, &received.known, variables);
         if let Some(successor) = successor {
             successor.report_step("the new process compiles the configuration");
         }
@@ -235,6 +241,7 @@ fn start_resolving(
     node: &NodeConfig,
     control: &ControlHandle,
     known: &KnownInputs,
+    variables: Arc<ReadVariables>,
 ) -> InputSources {
     let KnownInputs { names, services, documents } = known.clone();
     let names = Arc::new(HostNames::open(Path::new(&node.store.data_dir), names));
@@ -251,7 +258,7 @@ fn start_resolving(
     let discovering = discovery::run_discovery(required, node.clone(), ledger.clone(), services, report);
     runtime.spawn(discovering);
     let fetched = start_fetching(runtime, node, control, documents);
-    InputSources { names, services: ledger, fetched }
+    InputSources { names, services: ledger, fetched, variables }
 }
 
 /// Starts the fetching of documents and secrets; returns their state.

@@ -14,6 +14,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use yumen_config::NodeConfig;
 use yumen_config::node::{AccessLogFormat, LogEscape};
+use yumen_plugin::SinkHandle;
 use yumen_proxy::access_log::{
     self, AccessLineFormat, AccessLogBuffer, LineEscape, LineTemplate, LogBacklog, LogQueue,
 };
@@ -46,6 +47,7 @@ impl WorkerThreads {
         settings: Arc<WorkerSettings>,
         listeners: Vec<WorkerListeners>,
         duty: &watch::Receiver<WorkerDuty>,
+        otlp_log: Option<&SinkHandle>,
     ) -> anyhow::Result<WorkerThreads> {
         let (log_queue, log_writer) = start_access_log(node)?;
         let log_format = log_format(node)?;
@@ -60,6 +62,7 @@ impl WorkerThreads {
                 counters: counters.clone(),
                 applied: applied.clone(),
                 log: log_queue.as_ref().map(|queue| AccessLogBuffer::new(log_format.clone(), queue.clone())),
+                otlp_log: otlp_log.cloned(),
                 duty: duty.clone(),
                 seed: seed()?,
             };

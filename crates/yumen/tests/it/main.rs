@@ -46,6 +46,7 @@ mod grpc_retries;
 mod grpc_transcode;
 mod grpc_web;
 mod guides;
+mod hanging_servers;
 mod health;
 mod held_back;
 mod http2;

@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
-use yumen_test::{ReceivedMetric, ReceivedSpan, received_metrics, received_spans};
+use yumen_test::{
+    ReceivedMetric, ReceivedRecord, ReceivedSpan, received_metrics, received_records, received_spans,
+};
 
 use crate::harness::gateway::YUMEN;
 use crate::harness::http2::{self, Http2Client, Http2Upstream};
@@ -444,6 +446,37 @@ fn openmetrics_have_traces_beside_durations() {
     assert!(line.starts_with("yumen_request_duration_seconds_bucket{le="), "{line}");
     assert!(text.ends_with("\n# EOF\n"), "{text}");
     assert!(!metrics("").text().contains("trace_id"), "the Prometheus format has no exemplars");
+}
+
+#[test]
+fn requests_become_log_records_with_their_spans() {
+    let (collector, upstream) = (Collector::start(), Upstream::text("ok"));
+    let node = format!(
+        "observe: {{otlp: {{endpoint: 'http://{}', metrics_interval_s: 3600, logs: true}}}}",
+        collector.server.address
+    );
+    let resources =
+        resources(json!({ "uri": "/traced", "upstream": upstream.alone() }), &collector, json!({}));
+    let mut gateway = Gateway::with(&resources, &Options { node: &node, ..Options::default() });
+    assert_eq!(gateway.get_with("/traced?item=7", &traceparent()).status, 200);
+    assert_eq!(gateway.get("/nowhere").status, 404);
+    gateway.terminate();
+    gateway.wait(15);
+    let of_logs = |request: &&Request| request.target == "/v1/logs";
+    let records: Vec<ReceivedRecord> = collector
+        .requests()
+        .iter()
+        .filter(of_logs)
+        .flat_map(|request| received_records(&request.body))
+        .collect();
+    assert_eq!(records.len(), 2, "{records:#?}");
+    let (traced, missing) = (&records[0], &records[1]);
+    assert_eq!((&*traced.body, &*traced.trace_id, traced.flags), ("GET /traced?item=7 200", TRACE, 1));
+    assert_eq!(traced.span_id.len(), 16);
+    assert_eq!((&*traced.attributes["url.query"], &*traced.attributes["http.route"]), ("item=7", "/traced"));
+    assert_eq!(traced.resource["service.name"], "yumen");
+    assert_eq!((&*missing.body, &*missing.trace_id), ("GET /nowhere 404", ""));
+    assert!(!missing.attributes.contains_key("yumen.route_id"), "{missing:?}");
 }
 
 #[test]

@@ -7,7 +7,8 @@ use yumen_plugin::{ClientInfo, ConsumerIndex, Exchange, ExchangeOutcome, Now, Pl
 
 use super::{LineEscape, LineTemplate};
 
-struct NoHost;
+/// A host without services.
+pub(crate) struct NoHost;
 
 impl PluginHost for NoHost {
     fn sleep(&self, _delay: Duration) -> LocalFuture<'static, ()> {

@@ -97,6 +97,17 @@ impl AllCounters {
 }
 
 impl AllCounters {
+    /// Calls of plugins without a response, by plugin: those that timed out, and those that were not sent because others
+    /// wait.
+    pub fn unanswered_calls(&self) -> BTreeMap<&'static str, u64> {
+        let mut unanswered = BTreeMap::new();
+        for (plugin, calls) in self.0.iter().flat_map(|counters| counters.calls.list()) {
+            let count = |result: CallResult| calls.results[result as usize].get();
+            *unanswered.entry(plugin).or_default() += count(CallResult::TimedOut) + count(CallResult::Busy);
+        }
+        unanswered
+    }
+
     /// Metric families of calls to services.
     fn gather_calls(&self, out: &mut Vec<MetricFamily>) {
         let mut results: BTreeMap<(&str, &str), u64> = BTreeMap::new();

@@ -30,6 +30,8 @@ pub(crate) struct TopFrame {
     /// Whether any request of the interval was sampled.
     pub(crate) sampled: bool,
     pub(crate) sections: Vec<TopSection>,
+    /// Sinks of log entries, traces and metrics.
+    pub(crate) sinks: Vec<TopSink>,
     pub(crate) order: SortOrder,
     /// Time between the samples, in seconds.
     pub(crate) seconds: f64,
@@ -60,6 +62,24 @@ pub(crate) struct TopLine {
     pub(crate) bytes_rate: f64,
 }
 
+/// Entries of one sink.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct TopSink {
+    /// The plugin; `otlp` and `otlp-logs` are the node itself.
+    pub(crate) plugin: String,
+    pub(crate) address: String,
+    /// Entries per second.
+    pub(crate) sent_rate: f64,
+    /// Lost entries per second.
+    pub(crate) dropped_rate: f64,
+    /// Lost entries since the start of the gateway.
+    pub(crate) dropped: u64,
+    pub(crate) waiting: u64,
+    pub(crate) waiting_bytes: u64,
+    /// The last error; empty while entries are sent.
+    pub(crate) error: String,
+}
+
 const SECTIONS: [&str; 4] = ["routes", "upstreams", "plugins", "consumers"];
 
 impl TopFrame {
@@ -85,6 +105,7 @@ impl TopFrame {
             total,
             sampled,
             sections: SECTIONS.into_iter().map(section).collect(),
+            sinks: sinks(&before["sinks"], &now["sinks"], seconds),
             order,
             seconds,
         }
@@ -102,13 +123,32 @@ impl TopFrame {
         for section in &self.sections {
             object[section.title] = section.lines.iter().map(TopLine::json).collect();
         }
+        object["sinks"] = self.sinks.iter().map(TopSink::json).collect();
         object
+    }
+}
+
+fn round(number: f64) -> f64 {
+    (number * 1000.0).round() / 1000.0
+}
+
+impl TopSink {
+    fn json(&self) -> Value {
+        json!({
+            "plugin": self.plugin,
+            "sink": self.address,
+            "sent_per_second": round(self.sent_rate),
+            "dropped_per_second": round(self.dropped_rate),
+            "dropped": self.dropped,
+            "waiting": self.waiting,
+            "waiting_bytes": self.waiting_bytes,
+            "error": self.error,
+        })
     }
 }
 
 impl TopLine {
     fn json(&self) -> Value {
-        let round = |number: f64| (number * 1000.0).round() / 1000.0;
         json!({
             "id": self.id,
             "name": self.name,
@@ -147,6 +187,31 @@ fn lines(before: &Value, now: &Value, seconds: f64, order: SortOrder) -> Vec<Top
         b.sorts_by(order).total_cmp(&a.sorts_by(order)).then(b.rate.total_cmp(&a.rate)).then(a.id.cmp(&b.id))
     });
     lines
+}
+
+/// All sinks, those with errors or losses first. A sink without entries is shown too: it may be the one that fails.
+fn sinks(before: &Value, now: &Value, seconds: f64) -> Vec<TopSink> {
+    let sink = |row: &Value| {
+        let is_same = |other: &&Value| other["plugin"] == row["plugin"] && other["sink"] == row["sink"];
+        let earlier = rows(before).find(is_same).unwrap_or(&Value::Null);
+        let per_second = |key: &str| difference(earlier, row, key) as f64 / seconds;
+        let count = |key: &str| row[key].as_u64().unwrap_or(0);
+        let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
+        TopSink {
+            plugin: text("plugin"),
+            address: text("sink"),
+            sent_rate: per_second("sent"),
+            dropped_rate: per_second("dropped"),
+            dropped: count("dropped"),
+            waiting: count("waiting"),
+            waiting_bytes: count("waiting_bytes"),
+            error: text("error"),
+        }
+    };
+    let mut sinks: Vec<TopSink> = rows(now).map(sink).collect();
+    let rank = |sink: &TopSink| (!sink.error.is_empty(), sink.dropped_rate > 0.0);
+    sinks.sort_by(|a, b| rank(b).cmp(&rank(a)).then(b.sent_rate.total_cmp(&a.sent_rate)));
+    sinks
 }
 
 fn rows(table: &Value) -> impl Iterator<Item = &Value> {

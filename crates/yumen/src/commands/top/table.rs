@@ -2,10 +2,12 @@
 
 use std::fmt::Write;
 
-use super::frame::{SortOrder, TopFrame, TopLine};
+use super::frame::{SortOrder, TopFrame, TopLine, TopSink};
 
 /// Width of the first column in characters.
 const LABEL_WIDTH: usize = 34;
+/// Width of the last error of a sink.
+const ERROR_WIDTH: usize = 80;
 
 /// Renders a frame in at most `height` lines; each section shows its first rows.
 pub(crate) fn render(frame: &TopFrame, height: usize) -> String {
@@ -19,16 +21,21 @@ pub(crate) fn render(frame: &TopFrame, height: usize) -> String {
             (true, true) => "\nno request had a route\n",
             (true, false) => "\nnone of the requests was sampled\n",
         });
-        return out;
     }
+    let tables = used.len() + usize::from(!frame.sinks.is_empty());
+    let above = if used.is_empty() { 5 } else { 3 };
     // A section has two lines besides its rows: a blank one and the titles.
-    let rows = height.saturating_sub(3 + 2 * used.len()) / used.len();
+    let rows = height.saturating_sub(above + 2 * tables) / tables.max(1);
     for section in used {
         out.push('\n');
         titles(&mut out, section.title, frame.order);
         for line in section.lines.iter().take(rows.max(1)) {
             row(&mut out, line);
         }
+    }
+    if !frame.sinks.is_empty() {
+        sink_titles(&mut out);
+        frame.sinks.iter().take(rows.max(1)).for_each(|sink| sink_row(&mut out, sink));
     }
     out
 }
@@ -87,15 +94,41 @@ fn row(out: &mut String, line: &TopLine) {
     );
 }
 
-/// Truncates a label to the column and replaces control characters, since names come from the configuration
-/// and could control the terminal.
+fn sink_titles(out: &mut String) {
+    let _ = writeln!(
+        out,
+        "\n{:<LABEL_WIDTH$} {:>10} {:>10} {:>10} {:>10}  last error",
+        "SINKS", "sent/s", "dropped/s", "dropped", "waiting"
+    );
+}
+
+fn sink_row(out: &mut String, sink: &TopSink) {
+    let _ = writeln!(
+        out,
+        "{:<LABEL_WIDTH$} {:>10} {:>10} {:>10} {:>10}  {}",
+        fit(&format!("{} {}", sink.plugin, sink.address)),
+        count(sink.sent_rate),
+        count(sink.dropped_rate),
+        whole(sink.dropped),
+        whole(sink.waiting),
+        fit_to(if sink.error.is_empty() { "-" } else { &sink.error }, ERROR_WIDTH),
+    );
+}
+
+/// Truncates a label to the column.
 fn fit(label: &str) -> String {
-    let printable = label.chars().map(|each| if each.is_control() { '?' } else { each });
-    let text: String = printable.clone().take(LABEL_WIDTH).collect();
-    if printable.count() <= LABEL_WIDTH {
+    fit_to(label, LABEL_WIDTH)
+}
+
+/// Truncates a text and replaces control characters, since names and errors come from the configuration and from other
+/// servers, and could control the terminal.
+fn fit_to(text: &str, width: usize) -> String {
+    let printable = text.chars().map(|each| if each.is_control() { '?' } else { each });
+    let text: String = printable.clone().take(width).collect();
+    if printable.count() <= width {
         return text;
     }
-    let mut text: String = text.chars().take(LABEL_WIDTH - 1).collect();
+    let mut text: String = text.chars().take(width - 1).collect();
     text.push('…');
     text
 }
@@ -108,6 +141,11 @@ fn count(number: f64) -> String {
         n if n >= 100.0 || n == 0.0 => format!("{n:.0}"),
         n => format!("{n:.1}"),
     }
+}
+
+/// A number of entries: exact while it is short.
+fn whole(number: u64) -> String {
+    if number < 10_000 { number.to_string() } else { count(number as f64) }
 }
 
 fn duration(us: f64) -> String {

@@ -15,7 +15,8 @@ use crate::endpoints::inputs::KnownInputs;
 
 fn control() -> ControlHandle {
     let (carry, publisher) = (Arc::new(Carry::default()), Arc::new(Publisher::default()));
-    let compiler = compiler::new(&yumen_config::NodeConfig::default(), 1, Arc::default(), Arc::default());
+    let node = yumen_config::NodeConfig::default();
+    let compiler = compiler::new(&node, 1, Arc::default(), Arc::default(), Arc::default());
     let context = ControlContext {
         carry,
         publisher,

@@ -39,6 +39,37 @@ fn a_low_screen_gets_the_first_rows_of_each_kind() {
 }
 
 #[test]
+fn sinks_that_fail_come_first_with_their_error() {
+    let sink = |name: &str, sent: u64, dropped: u64, error: Value| {
+        json!({ "plugin": name, "sink": "http://a", "sent": sent, "dropped": dropped, "waiting": 3,
+                "waiting_bytes": 300, "error": error })
+    };
+    let look = |uptime_ms: u64, sinks: Vec<Value>| json!({ "uptime_ms": uptime_ms, "sinks": sinks });
+    let before = look(1000, vec![sink("http-logger", 50, 0, Value::Null)]);
+    let now = look(
+        2000,
+        vec![
+            sink("http-logger", 250, 0, Value::Null),
+            sink("tcp-logger", 0, 40, json!("refused\u{1b}[2J")),
+            sink("loki-logger", 9, 7, Value::Null),
+        ],
+    );
+    let frame = TopFrame::between(&before, &now, SortOrder::Rate);
+    let text = render(&frame, usize::MAX);
+    let words: Vec<Vec<&str>> = text
+        .lines()
+        .skip_while(|line| !line.starts_with("SINKS"))
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(words[0], ["SINKS", "sent/s", "dropped/s", "dropped", "waiting", "last", "error"]);
+    assert_eq!(words[1], ["tcp-logger", "http://a", "0", "40.0", "40", "3", "refused?[2J"]);
+    assert_eq!(words[2], ["loki-logger", "http://a", "9.0", "7.0", "7", "3", "-"]);
+    assert_eq!(words[3], ["http-logger", "http://a", "200", "0", "0", "3", "-"]);
+    assert_eq!(frame.json()["sinks"][0]["dropped"], 40);
+    assert!(render(&frame, 9).lines().count() <= 9);
+}
+
+#[test]
 fn a_gateway_without_traffic_has_a_message() {
     let frame = TopFrame::between(&Value::Null, &json!({ "version": "1" }), SortOrder::Rate);
     assert!(render(&frame, 10).ends_with("no requests\n"));
