@@ -10,6 +10,7 @@ mod client_auth;
 mod form;
 mod login;
 mod logout;
+pub mod operator_login;
 mod provider;
 mod refresh;
 mod settings;
