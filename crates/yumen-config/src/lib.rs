@@ -7,6 +7,7 @@ pub mod duplicate_keys;
 mod hint;
 pub mod json_text;
 pub mod node;
+pub mod object_text;
 pub mod resource;
 pub mod schema;
 mod text_spans;
