@@ -81,7 +81,7 @@ mod tests {
         for (text, line, part) in [
             ("uri: /a\n\tname: x\n", Some(2), "tab"),
             ("uri: /a\nname: [\n", Some(2), ""),
-            ("{\"uri\": \"/a\",\n}", Some(2), "comma"),
+            ("{\"uri\": \"/a\",\n}", Some(1), "comma"),
             ("uri: /a\nuri: /b\n", None, "more than once"),
             ("- uri: /a\n", None, "not an object"),
             ("", None, "not an object"),
