@@ -7,6 +7,8 @@ import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
+import { startProvider } from "./provider.mjs";
+
 export const ADMIN_KEY = "0123456789abcdef-admin";
 export const VIEWER_KEY = "0123456789abcdef-viewer";
 
@@ -38,11 +40,20 @@ export async function eventually(state, check, seconds = 30) {
 
 export async function start(binary) {
   const folder = mkdtempSync(join(tmpdir(), "yumen-dashboard-"));
+  const provider = await startProvider();
   const [http, admin, status, upstream, dead] = await Promise.all([0, 0, 0, 0, 0].map(freePort));
   writeFileSync(
     join(folder, "yumen.yaml"),
     `listen: [{ address: "127.0.0.1:${http}" }]
-admin: { listen: "127.0.0.1:${admin}", keys: [{ name: ada, key: ${ADMIN_KEY} }, { name: vic, key: ${VIEWER_KEY}, role: viewer }] }
+admin:
+  listen: "127.0.0.1:${admin}"
+  keys: [{ name: ada, key: ${ADMIN_KEY} }, { name: vic, key: ${VIEWER_KEY}, role: viewer }]
+  dashboard:
+    openid:
+      issuer: ${provider.url}
+      client_id: dashboard
+      redirect_uri: http://127.0.0.1:${admin}/ui/callback
+      roles: [{ claim: groups, values: [operators], role: admin }]
 status: { listen: "127.0.0.1:${status}" }
 store: { data_dir: ${join(folder, "data")} }
 observe: { list_recent_requests: true }
@@ -86,6 +97,7 @@ observe: { list_recent_requests: true }
   }
 
   function stop() {
+    provider.stop();
     for (const child of children) child.kill("SIGKILL");
     rmSync(folder, { recursive: true, force: true });
   }
@@ -96,5 +108,5 @@ observe: { list_recent_requests: true }
     stop();
     throw new Error(`${error.message}\n${log.join("")}`);
   }
-  return { url, api, send, certificate, stop, upstream, dead, log };
+  return { url, api, send, certificate, stop, upstream, dead, log, provider };
 }

@@ -39,6 +39,23 @@ async function save(page, reason) {
 
 const textOf = (page, selector = "main") => page.textContent(selector);
 
+/** Answers as the gateway of a cluster with an Ingress. */
+async function fakeKubernetes(page) {
+  const route = (id, uri) => ({ id, modified: 1, uri, hosts: ["shop.example.com"], labels: { origin: "Ingress/shop/web" } });
+  const rows = {
+    routes: [route("Ingress!shop!web!0", "/"), route("Ingress!shop!web!1", "/api/*")],
+    upstreams: [{ id: "Service!shop!web!80", modified: 1, nodes: 2, labels: { origin: "Service/shop/web-pods" } }],
+  };
+  const answer = (body) => (request) => request.fulfill({ contentType: "application/json", body: JSON.stringify(body) });
+  for (const kind of ["routes", "services", "upstreams", "stream_routes", "ssls", "listeners", "scopes", "plugin_configs", "global_rules"]) {
+    await page.route(`**/yumen/v1/objects/${kind}*`, answer({ revision: 1, is_whole: true, rows: rows[kind] ?? [], deleted: [] }));
+  }
+  await page.route("**/yumen/v1/problems", answer([
+    { level: "error", object: "Ingress/shop/web", path: "metadata.annotations", message: "auth-url: the host has no address", hint: "write a name that resolves" },
+    { level: "warning", object: "routes/Ingress!shop!web!0", path: "uri", message: "no request has this path", hint: null },
+  ]));
+}
+
 const withKey = (gateway) => gateway.send("/shop/1", { apikey: "a-key-of-ada" });
 
 export const journeys = {
@@ -74,6 +91,36 @@ export const journeys = {
       await page.waitForSelector("#key", TIMEOUT);
       await page.reload();
       await page.waitForSelector("#key", TIMEOUT);
+    },
+  },
+
+  "log in at an identity provider": {
+    options: { leavesToProvider: true },
+    async run({ page, gateway }) {
+      gateway.provider.claims = { preferred_username: "ann", groups: ["operators"] };
+      await page.goto(`${gateway.url}/ui/#/routes`);
+      await page.click(".login .openid", TIMEOUT);
+      await page.waitForSelector("nav", TIMEOUT);
+      // The page before the login, and no code in the address.
+      assert.equal(new URL(page.url()).hash, "#/routes");
+      assert.match(await textOf(page, ".who"), /openid\/ann/);
+      assert.equal(await page.evaluate(() => document.cookie), "");
+      await page.reload();
+      await page.waitForSelector("nav", TIMEOUT);
+      await page.click("text=Log out");
+      await page.waitForSelector(".login .openid", TIMEOUT);
+      gateway.provider.claims = { preferred_username: "eve", groups: ["others"] };
+      await page.click(".login .openid");
+      await eventually("the missing role is shown", async () => /You have no role/.test(await textOf(page, ".login")));
+      gateway.provider.isDown = true;
+      await page.click(".login .openid");
+      await eventually("the provider is down", async () => /does not respond/.test(await textOf(page, ".login")));
+      gateway.provider.isDown = false;
+      await page.goto(`${gateway.url}/ui/#/login/0123456789abcdef`);
+      await page.reload();
+      await eventually("a code of another browser opens nothing", async () => /This login has ended/.test(await textOf(page, ".login")));
+      await login(page, gateway);
+      assert.match(await textOf(page, ".who"), /ada/);
     },
   },
 
@@ -228,6 +275,54 @@ export const journeys = {
       await page.click("dialog footer .primary");
       await eventually("the conflict is shown", async () => /Another client has changed/.test(await textOf(page, "dialog")));
       assert.equal((await gateway.api("GET", "/apisix/admin/routes/shop")).value.desc, "from elsewhere");
+    },
+  },
+
+  "edit in YAML: the form and the text are one": {
+    async run({ page, gateway }) {
+      await login(page, gateway);
+      await go(page, gateway, "routes/shop/edit", ".text-editor");
+      const yaml = () => page.inputValue(".text-editor textarea");
+      await page.selectOption(".text-form select", "yaml");
+      await eventually("the text is YAML", async () => /^uri: \/shop\/\*$/m.test(await yaml()));
+      await page.fill(".text-editor textarea", `# a comment\n${await yaml()}priority: 3\n`);
+      await eventually("the form has the number", async () => (await page.getByLabel("priority", { exact: true }).inputValue()) === "3");
+      await page.getByLabel("priority", { exact: true }).fill("7");
+      await eventually("the text has the number", async () => /^priority: 7$/m.test(await yaml()));
+      assert.doesNotMatch(await yaml(), /a comment/);
+      const good = await yaml();
+      await page.fill(".text-editor textarea", `${good}labels: [\n`);
+      await page.waitForSelector(".finding.bad", TIMEOUT);
+      assert.match(await textOf(page, ".finding"), /line/);
+      assert.equal(await page.locator(".text-editor .wrong").count(), 1);
+      assert.equal(await page.isDisabled("text=Review and save"), true);
+      await page.fill(".text-editor textarea", `${good.replace(/^desc: .*\n/m, "")}desc: "in YAML"\n`);
+      await page.waitForSelector(".finding.good", TIMEOUT);
+      await save(page, "by YAML");
+      const { value } = await gateway.api("GET", "/apisix/admin/routes/shop");
+      assert.deepEqual([value.priority, value.desc], [7, "in YAML"]);
+      // The form of the text is that of the last time, and JSON shows the same object.
+      await go(page, gateway, "routes/shop/edit", ".text-editor");
+      await eventually("the text is YAML again", async () => /^desc: in YAML$/m.test(await yaml()));
+      await page.selectOption(".text-form select", "json");
+      assert.equal(JSON.parse(await yaml()).desc, "in YAML");
+      assert.equal(await page.isDisabled("text=Revert"), true);
+    },
+  },
+
+  "objects of Kubernetes lead to their resources and back": {
+    async run({ page, gateway }) {
+      await fakeKubernetes(page);
+      await login(page, gateway);
+      await go(page, gateway, "cluster", ".tall .big");
+      assert.match(await textOf(page, ".tall"), /Ingress\/shop\/web[\s\S]*Routes 2/);
+      await page.fill(".tall input", "ingress");
+      await eventually("the search narrows the table", async () => (await page.locator(".tall tbody a").count()) === 1);
+      await page.locator(".tall tbody a").click();
+      await eventually("the problem of the object is shown", async () => /auth-url[\s\S]*routes\/Ingress!shop!web!0/.test(await textOf(page)));
+      await go(page, gateway, "problems", ".problems");
+      await page.locator(".problems a", { hasText: "Ingress/shop/web" }).first().click();
+      await eventually("the problem leads to the object", async () => /Becomes/.test(await textOf(page)));
     },
   },
 
@@ -429,7 +524,7 @@ export const journeys = {
     async run({ page, gateway, open, axePath, screenshots }) {
       await gateway.api("PUT", "/apisix/admin/upstreams/pool?wait=applied", { name: "pool", nodes: { [`127.0.0.1:${gateway.upstream}`]: 2, [`127.0.0.1:${gateway.dead}`]: 1 }, checks: { active: { http_path: "/", healthy: { interval: 1 }, unhealthy: { interval: 1, tcp_failures: 1 } } } });
       await gateway.api("PUT", "/apisix/admin/routes/pool?wait=applied", { name: "Pool", uri: "/pool/*", upstream_id: "pool", plugins: { cors: {}, "limit-count": { count: 100, time_window: 60 } } });
-      const pages = ["LOGIN", "", "routes", "routes/shop", "routes/shop/edit", "routes/new", "upstreams", "upstreams/pool", "services", "consumers", "consumers/ada", "credentials", "ssls", "global_rules", "plugin_metadata", "listeners", "history", "history/3", "history/diff?from=1", "problems", "cluster", `explain?url=${encodeURIComponent("http://localhost/pool/1")}`];
+      const pages = ["LOGIN", "", "routes", "routes/shop", "routes/shop/edit", "routes/new", "upstreams", "upstreams/pool", "services", "consumers", "consumers/ada", "credentials", "ssls", "global_rules", "plugin_metadata", "secrets", "listeners", "history", "history/3", "history/diff?from=1", "problems", "cluster", "cluster?object=Ingress%2Fshop%2Fweb", `explain?url=${encodeURIComponent("http://localhost/pool/1")}`];
       const violations = [];
       for (const [language, scheme] of [["en", "light"], ["zh", "dark"], ...(screenshots ? [["en", "dark"], ["zh", "light"]] : [])]) {
         const { context, page: own, seen } = await open({ language, scheme });
@@ -442,7 +537,10 @@ export const journeys = {
               await own.press("#key", "Enter");
               await own.waitForSelector("nav", TIMEOUT);
             }
+            if (path.startsWith("cluster?")) await fakeKubernetes(own);
             await own.goto(`${gateway.url}/ui/#/${path}`);
+            if (path.startsWith("cluster?")) await own.reload();
+            if (path === "routes/shop/edit" && language === "zh") await own.selectOption(".text-form select", "yaml");
           }
           await own.waitForTimeout(path === "" ? 5000 : 900);
           if (screenshots) await own.screenshot({ path: join(screenshots, `${(path || "overview").replace(/[^a-z0-9]+/gi, "_").slice(0, 40)}-${language}-${scheme}.png`) });

@@ -28,14 +28,14 @@ const gateway = await start(options.binary);
 const browser = await chromium.launch({ executablePath: options.chromium, args: ["--no-sandbox"] });
 
 /** A page that collects faults and requests. */
-async function open({ language = "en", scheme = "light" } = {}) {
+async function open({ language = "en", scheme = "light", leavesToProvider = false } = {}) {
   const context = await browser.newContext({ viewport: { width: 1440, height: 900 }, locale: language === "zh" ? "zh-CN" : "en-GB", colorScheme: scheme, reducedMotion: "reduce" });
   const page = await context.newPage();
   const seen = { faults: [], requests: [] };
   page.on("pageerror", (error) => seen.faults.push(`error: ${error.message}`));
   page.on("console", (message) => {
     // Chromium reports refused requests, of which journeys check the texts.
-    const isRefusal = /status of (400|401|403|404|409|412)/.test(message.text());
+    const isRefusal = /status of (400|401|403|404|409|412|429)/.test(message.text());
     if (message.type() === "error" && !isRefusal) seen.faults.push(`console: ${message.text()}`);
   });
   page.on("dialog", (dialog) => {
@@ -44,7 +44,8 @@ async function open({ language = "en", scheme = "light" } = {}) {
   });
   page.on("request", (request) => {
     seen.requests.push(request.url());
-    if (!request.url().startsWith(gateway.url)) seen.faults.push(`request to ${request.url()}`);
+    const isOfProvider = leavesToProvider && request.isNavigationRequest() && request.url().startsWith(gateway.provider.url);
+    if (!request.url().startsWith(gateway.url) && !isOfProvider) seen.faults.push(`request to ${request.url()}`);
   });
   return { context, page, seen };
 }

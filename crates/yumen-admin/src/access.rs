@@ -13,11 +13,13 @@ use yumen_base::IpSet;
 use yumen_config::node::{AdminConfig, AdminRole};
 use yumen_store::StoreState;
 
+use crate::completed_logins::CompletedLogins;
 use crate::host_check::AllowedHosts;
 use crate::keys::{self, HashedKey, KeyHolder};
+use crate::login_guard::{LoginForm, LoginGuard, LoginOrigin};
 use crate::query::QueryArguments;
 use crate::refusal::ApiRefusal;
-use crate::sessions::{DashboardSession, SessionMismatch, SessionTable};
+use crate::sessions::{DashboardSession, SessionMismatch, SessionOwner, SessionTable};
 
 const API_KEY: &str = "x-api-key";
 /// Cookie with a key, as in APISIX.
@@ -35,7 +37,7 @@ pub(crate) struct LocalPeer;
 const LOCAL_AUTHOR: &str = "local";
 
 /// Requests other than GET that only read.
-const READ_BY_POST: [&str; 2] = ["/yumen/v1/explain", "/yumen/v1/plan"];
+const READ_BY_POST: [&str; 3] = ["/yumen/v1/convert", "/yumen/v1/explain", "/yumen/v1/plan"];
 /// Login and logout, which change nothing but the client's own session.
 pub(crate) const SESSION_PATH: &str = "/yumen/v1/session";
 /// Cookies of a session. Browsers accept the prefix `__Host-` only from the host itself and over TLS.
@@ -62,6 +64,7 @@ pub(crate) struct DashboardAccess {
     /// `None` with TLS: a browser verifies the name by the certificate.
     hosts: Option<AllowedHosts>,
     pub(crate) sessions: Arc<SessionTable>,
+    pub(crate) completed: Arc<CompletedLogins>,
 }
 
 impl DashboardAccess {
@@ -71,6 +74,7 @@ impl DashboardAccess {
             is_enabled: dashboard.enabled,
             hosts: (!admin.tls.is_on()).then(|| AllowedHosts::new(&dashboard.hosts, "admin.dashboard.hosts")),
             sessions: Arc::default(),
+            completed: Arc::default(),
         }
     }
 
@@ -87,15 +91,7 @@ impl DashboardAccess {
     /// Refuses requests that a browser sends for another page than the dashboard.
     pub(crate) fn check_page(&self, request: &Request) -> Result<(), ApiRefusal> {
         self.check_host(request.uri(), request.headers())?;
-        is_same_origin(request.headers())?;
-        // A browser adds this field (Fetch Metadata); `none` is an address that the user entered.
-        match request.headers().get("sec-fetch-site").map(HeaderValue::as_bytes) {
-            None | Some(b"same-origin") => Ok(()),
-            Some(b"none") if matches!(*request.method(), Method::GET | Method::HEAD) => Ok(()),
-            Some(_) => {
-                Err(forbidden("a page of another site is not allowed to use a session of the dashboard"))
-            }
-        }
+        is_own_page(request)
     }
 
     /// The values of the session's cookies in a request.
@@ -133,6 +129,17 @@ impl DashboardAccess {
             }
         }
         Err(refusal)
+    }
+}
+
+/// Refuses requests that a browser sends for a page of another origin.
+fn is_own_page(request: &Request) -> Result<(), ApiRefusal> {
+    is_same_origin(request.headers())?;
+    // A browser adds this field (Fetch Metadata); `none` is an address that the user entered.
+    match request.headers().get("sec-fetch-site").map(HeaderValue::as_bytes) {
+        None | Some(b"same-origin") => Ok(()),
+        Some(b"none") if matches!(*request.method(), Method::GET | Method::HEAD) => Ok(()),
+        Some(_) => Err(forbidden("a page of another site is not allowed to use a cookie of this listener")),
     }
 }
 
@@ -188,7 +195,12 @@ impl AdminAccess {
     }
 
     /// The holder of the request's key or session, or the refusal.
-    pub(crate) fn admit(&self, stored: &StoreState, request: &Request) -> Result<AdmittedClient, ApiRefusal> {
+    pub(crate) fn admit(
+        &self,
+        stored: &StoreState,
+        guard: &LoginGuard,
+        request: &Request,
+    ) -> Result<AdmittedClient, ApiRefusal> {
         // The system has identified the client. A key, if given, is checked: it names another author or role.
         if request.extensions().get::<LocalPeer>().is_some() && !presents_key(request) {
             return Ok(KeyHolder { name: LOCAL_AUTHOR.to_owned(), role: AdminRole::Admin }.into());
@@ -203,20 +215,23 @@ impl AdminAccess {
         // Read at each request, so that a deleted key is refused at once, and its sessions with it.
         let stored = keys::stored(stored);
         let all = self.keys.iter().chain(&stored);
-        // "missing apikey" and "wrong apikey" are the texts of APISIX.
-        let of_key =
-            |key: &str| keys::holder_of(key, all.clone()).ok_or_else(|| unauthorized("wrong apikey"));
+        let origin = login_origin(request);
+        let of_key = |key: &str| checked_key(guard, origin, &keys::sha256(key), all.clone());
         let session = || self.dashboard.session(request);
         let (holder, session) = match explicit_key(request).map_or_else(|| Err(session()), Ok) {
             Ok(key) => (of_key(&key)?, None),
             Err(Ok(session)) => {
-                let holder = keys::holder_of_digest(&session.key_sha256, all.clone());
+                let holder = match &session.owner {
+                    SessionOwner::Key(digest) => keys::holder_of_digest(digest, all.clone()),
+                    SessionOwner::User(holder) => Some(holder.clone()),
+                };
                 (holder.ok_or_else(|| unauthorized("the key of the session was revoked"))?, Some(session))
             }
             Err(Err(refusal)) => {
                 let key = cookies(request.headers(), KEY_COOKIE).next().ok_or(refusal)?;
-                // A browser adds cookies to requests of any page, unlike the other forms of the key.
-                is_same_origin(request.headers())?;
+                // A browser adds cookies to requests of any page, unlike the other forms of the key. No token is
+                // required, since tools of APISIX send none; browsers name the page in these fields.
+                is_own_page(request)?;
                 (of_key(key)?, None)
             }
         };
@@ -226,6 +241,33 @@ impl AdminAccess {
             _ => Ok(AdmittedClient { holder, session }),
         }
     }
+}
+
+/// The origin of a request for the limit of failed logins; `None` on the socket.
+pub(crate) fn login_origin(request: &Request) -> Option<LoginOrigin> {
+    let AdminPeer(address) = request.extensions().get::<AdminPeer>()?;
+    Some(LoginOrigin::new(*address, is_own_page(request).is_err()))
+}
+
+/// The holder of a key, unless its address has to wait.
+fn checked_key<'a>(
+    guard: &LoginGuard,
+    origin: Option<LoginOrigin>,
+    key_sha256: &str,
+    all: impl Iterator<Item = &'a HashedKey>,
+) -> Result<KeyHolder, ApiRefusal> {
+    let now = Instant::now();
+    if let Some(wait) = origin.and_then(|origin| guard.wait_of(origin, Some(key_sha256), now)) {
+        return Err(ApiRefusal::too_many_logins(wait));
+    }
+    let holder = keys::holder_of_digest(key_sha256, all);
+    match (&holder, origin) {
+        (Some(_), Some(origin)) => guard.record_success(origin, key_sha256, now),
+        (None, Some(origin)) => guard.record_failure(origin, LoginForm::Key, "wrong key", now),
+        (_, None) => {}
+    }
+    // "missing apikey" and "wrong apikey" are the texts of APISIX.
+    holder.ok_or_else(|| unauthorized("wrong apikey"))
 }
 
 fn only_reads(request: &Request) -> bool {
@@ -257,7 +299,7 @@ pub(crate) fn header_key(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// All values of a cookie: a browser sends one for each path and domain that has set it.
-fn cookies<'r>(headers: &'r HeaderMap, name: &str) -> impl Iterator<Item = &'r str> {
+pub(crate) fn cookies<'r>(headers: &'r HeaderMap, name: &str) -> impl Iterator<Item = &'r str> {
     let lines = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
     pairs.filter(move |(other, _)| *other == name).map(|(_, value)| value)

@@ -19,7 +19,7 @@ use crate::reply;
 use crate::serve::{BOUNDS, ListenerAccess, serve_unix, serve_with};
 use crate::tls::AdminTls;
 use crate::v1::{self, V1State};
-use crate::{admission, crud, dashboard};
+use crate::{admission, crud, dashboard, provider_login};
 
 /// Serves the Admin API with `/yumen/v1` until `shutdown` completes; requests in flight then have five
 /// seconds to end.
@@ -49,7 +49,8 @@ pub async fn serve_local(
 }
 
 fn dashboard_pages(state: AdminState) -> Router {
-    let pages = dashboard::pages().layer(from_fn_with_state(state.clone(), admission::admit));
+    let pages = dashboard::pages().merge(provider_login::pages());
+    let pages = pages.layer(from_fn_with_state(state.clone(), admission::admit));
     pages.with_state(state)
 }
 

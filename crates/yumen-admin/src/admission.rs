@@ -84,7 +84,7 @@ pub(crate) async fn require_key(
     mut request: Request,
     next: Next,
 ) -> Response {
-    match state.access.admit(&state.store.state(), &request) {
+    match state.access.admit(&state.store.state(), &state.logins, &request) {
         Ok(AdmittedClient { holder, session }) => {
             // For the history; bytes beyond ASCII are accepted and replaced if they are not UTF-8.
             let reason = request.headers().get(REASON).map(|value| value.as_bytes());

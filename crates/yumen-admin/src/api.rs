@@ -10,6 +10,8 @@ use yumen_store::Store;
 use crate::access::AdminAccess;
 use crate::index::FactIndex;
 use crate::lists::ListCache;
+use crate::login_guard::LoginGuard;
+use crate::operator_identity::IdentityProvider;
 
 /// The state of the Admin API: store, plugins, access rules, caches.
 #[derive(Clone)]
@@ -26,6 +28,10 @@ pub struct AdminState {
     pub variables: Variables,
     /// Access rules.
     pub access: Arc<AdminAccess>,
+    /// Failed logins; shared by all listeners of the process.
+    pub logins: Arc<LoginGuard>,
+    /// The identity provider of the dashboard, if the settings have one.
+    pub identity: Option<Arc<dyn IdentityProvider>>,
     /// Form of responses.
     pub api_version: AdminApiVersion,
     /// Whether the node's settings have a stream listener. If not, stream routes are refused until the store has
@@ -55,6 +61,8 @@ impl AdminState {
             load_certificate,
             variables: Arc::new(|_| None),
             access: Arc::new(AdminAccess::default()),
+            logins: Arc::default(),
+            identity: None,
             api_version: AdminApiVersion::V3,
             stream_routes: false,
             index,

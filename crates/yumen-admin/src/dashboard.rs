@@ -17,7 +17,7 @@ use crate::api::AdminState;
 use crate::keys::{self, KeyHolder};
 use crate::refusal::ApiRefusal;
 use crate::reply;
-use crate::sessions::{DashboardSession, OpenedSession};
+use crate::sessions::{DashboardSession, OpenedSession, SessionOwner};
 
 /// The path of the pages.
 pub(crate) const ROOT: &str = "/ui";
@@ -83,7 +83,8 @@ async fn file(
     }
 }
 
-fn refused(state: &AdminState, request: &Request) -> Option<ApiRefusal> {
+/// The refusal of a request for the pages, if the dashboard does not serve it.
+pub(crate) fn refused(state: &AdminState, request: &Request) -> Option<ApiRefusal> {
     let dashboard = &state.access.dashboard;
     if !dashboard.is_enabled {
         return Some(is_off());
@@ -150,12 +151,23 @@ async fn open(
     let headers = request.headers();
     let key = header_key(headers).filter(|_| state.access.requires_key());
     let key = key.ok_or_else(|| ApiRefusal::invalid("a session needs a key in X-API-KEY"))?;
+    open_session(&state, headers, SessionOwner::Key(keys::sha256(key)), &holder)
+}
+
+/// Opens a session in place of those that the browser has, and returns its cookie and its token.
+pub(crate) fn open_session(
+    state: &AdminState,
+    headers: &HeaderMap,
+    owner: SessionOwner,
+    holder: &KeyHolder,
+) -> Result<Response, ApiRefusal> {
+    let dashboard = &state.access.dashboard;
     let failed = |error: std::io::Error| ApiRefusal::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string());
     // A second login replaces the first.
     dashboard.close_sessions(headers);
-    let opened = dashboard.sessions.open(keys::sha256(key), Instant::now()).map_err(failed)?;
+    let opened = dashboard.sessions.open(owner, Instant::now()).map_err(failed)?;
     let OpenedSession { id, csrf_token, session } = opened;
-    let mut body = described(&holder, "session", Some(&session));
+    let mut body = described(holder, "session", Some(&session));
     body["csrf_token"] = csrf_token.into();
     let mut response = reply::json(StatusCode::OK, &body);
     // Behind a proxy that terminates TLS, the origin of the page has the scheme of the client's connection.
@@ -176,7 +188,8 @@ async fn close(State(state): State<AdminState>, headers: HeaderMap) -> Response 
     response
 }
 
-fn append_cookie(response: &mut Response, field: &str) {
+/// Adds a `Set-Cookie` field.
+pub(crate) fn append_cookie(response: &mut Response, field: &str) {
     let value = HeaderValue::from_str(field).expect("hexadecimal text and attributes are a field value");
     response.headers_mut().append(header::SET_COOKIE, value);
 }

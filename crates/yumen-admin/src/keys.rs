@@ -60,13 +60,8 @@ pub(crate) fn stored(state: &StoreState) -> Vec<HashedKey> {
     stored.as_array().into_iter().flatten().filter_map(HashedKey::from_json).collect()
 }
 
-/// The holder of a key. The time does not depend on which key matches, or whether one does.
-pub(crate) fn holder_of<'a>(key: &str, keys: impl Iterator<Item = &'a HashedKey>) -> Option<KeyHolder> {
-    // Digests have one length, so the comparison reveals nothing of the key's.
-    holder_of_digest(&sha256(key), keys)
-}
-
-/// The holder of the key with this digest, in the same time for every digest.
+/// The holder of the key with this digest. The time does not depend on which key matches, or whether one does; digests
+/// have one length, so it reveals nothing of the key's.
 pub(crate) fn holder_of_digest<'a>(
     presented: &str,
     keys: impl Iterator<Item = &'a HashedKey>,

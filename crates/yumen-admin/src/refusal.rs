@@ -1,5 +1,7 @@
 //! Refusals of requests: status and body.
 
+use std::time::Duration;
+
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
@@ -14,6 +16,8 @@ pub(crate) struct ApiRefusal {
     pub(crate) body: Value,
     /// The supported methods, for `Allow`.
     allow: Option<HeaderValue>,
+    /// Seconds for `Retry-After`.
+    retry_after_s: Option<u64>,
 }
 
 impl ApiRefusal {
@@ -24,13 +28,22 @@ impl ApiRefusal {
 
     /// A refusal with a body of another form.
     pub(crate) fn of(status: StatusCode, body: Value) -> ApiRefusal {
-        ApiRefusal { status, body, allow: None }
+        ApiRefusal { status, body, allow: None, retry_after_s: None }
     }
 
     /// 405 with the supported methods (RFC 9110 §15.5.6).
     pub(crate) fn method(message: impl Into<String>, served: &[&str]) -> ApiRefusal {
         let allow = HeaderValue::from_str(&served.join(",")).ok();
         ApiRefusal { allow, ..ApiRefusal::new(StatusCode::METHOD_NOT_ALLOWED, message) }
+    }
+
+    /// 429 for an address that has failed to log in too often (RFC 6585 §4).
+    pub(crate) fn too_many_logins(wait: Duration) -> ApiRefusal {
+        let wait_s = wait.as_millis().div_ceil(1000).max(1) as u64;
+        let message =
+            format!("too many failed logins from this address: the next attempt is possible in {wait_s} s");
+        let refusal = ApiRefusal::new(StatusCode::TOO_MANY_REQUESTS, message);
+        ApiRefusal { retry_after_s: Some(wait_s), ..refusal }
     }
 
     /// The response of the contract's store to an unknown key.
@@ -52,8 +65,9 @@ impl IntoResponse for ApiRefusal {
             body => reply::json(self.status, &body),
         };
         // The store recovers by itself, so the client should repeat the request (RFC 9110 §10.2.3).
-        if self.status == StatusCode::SERVICE_UNAVAILABLE {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        let is_down = self.status == StatusCode::SERVICE_UNAVAILABLE;
+        if let Some(wait_s) = self.retry_after_s.or(is_down.then_some(1)) {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait_s));
         }
         response.headers_mut().extend(self.allow.map(|methods| (header::ALLOW, methods)));
         response

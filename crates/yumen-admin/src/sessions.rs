@@ -1,6 +1,7 @@
 //! Sessions of the dashboard: a random cookie that stands for a key, in memory.
 //!
-//! A session holds the digest of its key, so that it ends when the key is revoked. Independent of requests.
+//! A session holds the digest of its key, so that it ends when the key is revoked, or the user of an identity provider.
+//! Independent of requests.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 
-use crate::keys;
+use crate::keys::{self, KeyHolder};
 
 /// Time without a request after which a session ends.
 const IDLE_MAX: Duration = Duration::from_secs(2 * 3600);
@@ -18,8 +19,8 @@ const IDLE_MAX: Duration = Duration::from_secs(2 * 3600);
 const AGE_MAX: Duration = Duration::from_secs(12 * 3600);
 /// Sessions at once; a further login ends the session that was idle longest.
 const SESSIONS_MAX: usize = 256;
-/// Sessions of one key at once, so that the logins of one holder never end the sessions of all others.
-const SESSIONS_OF_KEY_MAX: usize = 16;
+/// Sessions of one key or user at once, so that the logins of one holder never end the sessions of all others.
+const SESSIONS_OF_OWNER_MAX: usize = 16;
 /// 256 bits: guessing is out of the question.
 const TOKEN_BYTES: usize = 32;
 
@@ -34,8 +35,17 @@ impl fmt::Debug for SessionTable {
     }
 }
 
+/// The owner of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SessionOwner {
+    /// Digest of the key that opened it.
+    Key(String),
+    /// A user of the identity provider, whose role lasts as long as the session.
+    User(KeyHolder),
+}
+
 struct StoredSession {
-    key_sha256: String,
+    owner: SessionOwner,
     csrf_token: String,
     begun: Instant,
     used: Instant,
@@ -50,8 +60,7 @@ impl StoredSession {
 /// A session as a request sees it.
 #[derive(Clone)]
 pub(crate) struct DashboardSession {
-    /// Digest of the key that opened it.
-    pub(crate) key_sha256: String,
+    pub(crate) owner: SessionOwner,
     /// Time until a new login is needed.
     pub(crate) expires_in: Duration,
 }
@@ -75,19 +84,19 @@ pub(crate) struct OpenedSession {
 }
 
 impl SessionTable {
-    /// Opens a session for the holder of a key.
-    pub(crate) fn open(&self, key_sha256: String, now: Instant) -> io::Result<OpenedSession> {
+    /// Opens a session.
+    pub(crate) fn open(&self, owner: SessionOwner, now: Instant) -> io::Result<OpenedSession> {
         let (id, csrf_token) = (keys::random_hex::<TOKEN_BYTES>()?, keys::random_hex::<TOKEN_BYTES>()?);
         let mut table = self.lock();
         table.retain(|_, session| !session.is_over(now));
-        let is_own = |session: &StoredSession| session.key_sha256 == key_sha256;
-        if table.values().filter(|session| is_own(session)).count() >= SESSIONS_OF_KEY_MAX {
+        let is_own = |session: &StoredSession| session.owner == owner;
+        if table.values().filter(|session| is_own(session)).count() >= SESSIONS_OF_OWNER_MAX {
             end_idlest(&mut table, is_own);
         } else if table.len() >= SESSIONS_MAX {
             end_idlest(&mut table, |_| true);
         }
-        let session = DashboardSession { key_sha256: key_sha256.clone(), expires_in: AGE_MAX };
-        let stored = StoredSession { key_sha256, csrf_token: csrf_token.clone(), begun: now, used: now };
+        let session = DashboardSession { owner: owner.clone(), expires_in: AGE_MAX };
+        let stored = StoredSession { owner, csrf_token: csrf_token.clone(), begun: now, used: now };
         table.insert(keys::sha256(&id), stored);
         Ok(OpenedSession { id, csrf_token, session })
     }
@@ -110,7 +119,7 @@ impl SessionTable {
             .map_err(|_| SessionMismatch::Token)?;
         session.used = now;
         Ok(DashboardSession {
-            key_sha256: session.key_sha256.clone(),
+            owner: session.owner.clone(),
             expires_in: AGE_MAX.saturating_sub(now.duration_since(session.begun)),
         })
     }
@@ -138,6 +147,10 @@ mod tests {
 
     const STEP: Duration = Duration::from_secs(1);
 
+    fn key(digest: &str) -> SessionOwner {
+        SessionOwner::Key(digest.to_owned())
+    }
+
     fn is_open(table: &SessionTable, opened: &OpenedSession, now: Instant) -> bool {
         table.find(&opened.id, opened.csrf_token.as_bytes(), now).is_ok()
     }
@@ -145,14 +158,14 @@ mod tests {
     #[test]
     fn session_ends_by_logout_by_idleness_and_by_age() {
         let (table, begun) = (SessionTable::default(), Instant::now());
-        let open = |key: &str| table.open(key.to_owned(), begun).unwrap();
+        let open = |digest: &str| table.open(key(digest), begun).unwrap();
         let (closed, idle, busy) = (open("a"), open("b"), open("c"));
         table.close(&closed.id);
         assert!(!is_open(&table, &closed, begun) && table.find("", b"", begun).is_err());
         for hours in 1..=12 {
             let now = begun + Duration::from_secs(3600 * hours);
             let found = table.find(&busy.id, busy.csrf_token.as_bytes(), now).ok();
-            assert_eq!(found.unwrap().key_sha256, "c");
+            assert_eq!(found.unwrap().owner, key("c"));
         }
         let end = begun + AGE_MAX;
         assert!(!is_open(&table, &idle, end) && !is_open(&table, &busy, end + STEP));
@@ -161,7 +174,7 @@ mod tests {
     #[test]
     fn cookie_without_its_token_opens_nothing_and_does_not_count_as_use() {
         let (table, begun) = (SessionTable::default(), Instant::now());
-        let (one, other) = (table.open("a".into(), begun).unwrap(), table.open("a".into(), begun).unwrap());
+        let (one, other) = (table.open(key("a"), begun).unwrap(), table.open(key("a"), begun).unwrap());
         let late = begun + IDLE_MAX;
         for token in ["", "0000", other.csrf_token.as_str(), one.id.as_str()] {
             let found = table.find(&one.id, token.as_bytes(), late).err();
@@ -173,7 +186,7 @@ mod tests {
     #[test]
     fn table_replaces_the_session_that_was_idle_longest() {
         let (table, begun) = (SessionTable::default(), Instant::now());
-        let open = |at: u32| table.open(at.to_string(), begun + STEP * at).unwrap();
+        let open = |at: u32| table.open(key(&at.to_string()), begun + STEP * at).unwrap();
         let (first, second) = (open(0), open(0));
         assert!(is_open(&table, &first, begun + STEP));
         for at in 2..=SESSIONS_MAX as u32 {
@@ -187,13 +200,13 @@ mod tests {
     #[test]
     fn logins_with_one_key_end_sessions_of_that_key_alone() {
         let (table, begun) = (SessionTable::default(), Instant::now());
-        let open = |key: &str, at: u32| table.open(key.to_owned(), begun + STEP * at).unwrap();
+        let open = |digest: &str, at: u32| table.open(key(digest), begun + STEP * at).unwrap();
         let (other, first) = (open("other", 0), open("own", 1));
         for at in 2..=SESSIONS_MAX as u32 {
             open("own", at);
         }
         let now = begun + STEP * SESSIONS_MAX as u32;
         assert!(is_open(&table, &other, now) && !is_open(&table, &first, now));
-        assert_eq!(table.lock().len(), SESSIONS_OF_KEY_MAX + 1);
+        assert_eq!(table.lock().len(), SESSIONS_OF_OWNER_MAX + 1);
     }
 }

@@ -4,6 +4,7 @@ mod applied;
 mod arguments;
 mod backup;
 mod cluster;
+mod convert;
 mod difference;
 mod endpoints;
 mod history;
@@ -132,6 +133,7 @@ pub(crate) fn routes() -> [(&'static str, MethodRouter<V1State>); 27] {
         ("/yumen/v1/explain", post(insight::explain_request)),
         ("/yumen/v1/plan", post(plan::plan)),
         ("/yumen/v1/lint", get(plan::lint)),
+        ("/yumen/v1/convert", convert::handler()),
         ("/yumen/v1/backup", get(backup::backup)),
         ("/yumen/v1/apply", post(transaction::apply)),
         ("/yumen/v1/import", post(transaction::import)),

@@ -107,7 +107,7 @@ fn collect<'l>(text: &'l str, meant: DocumentUse<'l>) -> (ResourceCollector<'l>,
 }
 
 /// Whether a text begins like a JSON object. A flow mapping of YAML with a plain first key is none.
-fn is_json(text: &str) -> bool {
+pub(crate) fn is_json(text: &str) -> bool {
     let inner = text.trim_start().strip_prefix('{').map(str::trim_start);
     inner.is_some_and(|inner| inner.is_empty() || inner.starts_with(['"', '}']))
 }
@@ -236,7 +236,7 @@ fn unwritable(error: &dyn std::fmt::Display) -> Problem {
 }
 
 /// Whether an object in the value has a member `<<`, which YAML readers take for a merge key.
-fn has_merge_key(value: &Value) -> bool {
+pub(crate) fn has_merge_key(value: &Value) -> bool {
     match value {
         Value::Array(items) => items.iter().any(has_merge_key),
         Value::Object(members) => members.contains_key("<<") || members.values().any(has_merge_key),

@@ -8,6 +8,7 @@ mod hint;
 pub mod json_text;
 pub mod masking;
 pub mod node;
+pub mod object_text;
 pub mod resource;
 pub mod schema;
 mod text_spans;

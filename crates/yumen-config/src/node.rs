@@ -5,6 +5,7 @@
 mod discovery;
 mod etcd;
 mod kubernetes;
+mod openid_login;
 mod otlp;
 mod plugin_attributes;
 mod reference;
@@ -34,6 +35,7 @@ pub use discovery::{
 };
 pub use etcd::{EtcdConfig, EtcdTlsConfig};
 pub use kubernetes::{GatewayModeConfig, IngressConfig, IngressMetricNames, KubernetesConfig, WebhookConfig};
+pub use openid_login::{OpenidLoginConfig, OpenidRoleRule};
 pub use otlp::{OtlpConfig, OtlpProtocol};
 pub use plugin_attributes::{PluginAttributes, SkywalkingAttributes, ZipkinAttributes};
 pub use reference::reference;
@@ -334,6 +336,7 @@ impl NodeConfig {
                 problems.push(problem(&format!("admin.keys[{i}].name"), found));
             }
         }
+        problems.extend(self.admin.dashboard.openid.check(&self.admin));
         if let Ok(address) = listen.parse() {
             problems.extend(self.admin_exposure_problems(address));
         }

@@ -107,6 +107,7 @@ mod zipkin;
 mod zstd;
 
 pub use limits::usage as limit_usage;
+pub use openid_connect::operator_login;
 
 #[cfg(test)]
 #[allow(dead_code, reason = "each plugin uses the part it needs")]

@@ -11,6 +11,7 @@ mod client_auth;
 mod form;
 mod login;
 mod logout;
+pub mod operator_login;
 pub(crate) mod provider;
 mod refresh;
 mod settings;

@@ -9,6 +9,7 @@ mod diagnostics;
 mod endpoints;
 mod fetch;
 mod fetched;
+mod identity_provider;
 mod kubernetes;
 mod node;
 mod operators;

@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use yumen_admin::keys::{self, NewKeys};
 use yumen_admin::{
     AdminAccess, AdminState, AdminTls, AllowedHosts, ClusterView, ControlState, Described, Document,
-    LiveGateway, StatusState, V1State,
+    IdentityProvider, LiveGateway, LoginGuard, StatusState, V1State,
 };
 use yumen_base::metric::MetricSource;
 use yumen_base::{Now, Problem};
@@ -42,6 +42,7 @@ use crate::config::trial::TrialCompiler;
 use crate::control::{ControlHandle, InputSources};
 use crate::endpoints::dns::DnsMetrics;
 use crate::fetched::FetchLedger;
+use crate::identity_provider::OpenidProvider;
 use crate::kubernetes::{self, NginxMetrics, ProcessUse};
 use crate::node;
 use crate::process::{NodeInfo, memory};
@@ -142,7 +143,9 @@ impl OperatorServers {
         let addresses = [address(&admin), address(&status), address(&control)];
         let (mut new, mut serving) = (None, Vec::new());
         // One for all listeners, because its index grows with the configuration.
-        let admin_state = admin_state(node, context)?;
+        let mut admin_state = admin_state(node, context)?;
+        let provider = OpenidProvider::open(&node.admin.dashboard.openid)?;
+        admin_state.identity = provider.map(|provider| provider as Arc<dyn IdentityProvider>);
         if let Some(status) = status {
             let state = status_state(node, context, admin_state.clone());
             let stopped = wait_for_stop(stopped.clone());
@@ -278,10 +281,16 @@ fn admin_state(node: &NodeConfig, context: &OperatorContext) -> anyhow::Result<A
     );
     let access = AdminAccess::new(&node.admin).map_err(|error| anyhow::anyhow!("admin.allow: {error}"))?;
     state.access = Arc::new(access);
+    state.logins = failed_logins(&context.carry);
     state.variables = Arc::new(compiler::environment);
     state.api_version = node.admin.api_version;
     state.stream_routes = !node.stream_listen.is_empty();
     Ok(state)
+}
+
+/// Failed logins at all listeners of the process.
+fn failed_logins(carry: &Carry) -> Arc<LoginGuard> {
+    carry.keep("failed logins", LoginGuard::default)
 }
 
 /// Name of a backup in the data directory while it is sent.
@@ -460,6 +469,7 @@ pub(crate) fn metric_sources(context: &OperatorContext) -> Vec<Arc<dyn MetricSou
         context.senders.clone(),
         context.inputs.services.clone(),
         context.inputs.fetched.clone(),
+        failed_logins(&context.carry),
         Arc::new(DnsMetrics),
         Arc::new(context.listeners.clone()),
     ]

@@ -96,7 +96,7 @@ export async function call(path, options = {}) {
   const raw = await response.text();
   const data = parsed(raw);
   const isOver = response.status === 401 ? !/role viewer/.test(raw) : response.status === 403 && /X-Yumen-Csrf/.test(raw);
-  if (isOver && path !== SESSION) session.value = null;
+  if (isOver && path !== SESSION && path !== "/ui/session") session.value = null;
   if (!response.ok) throw new ApiError(response.status, messageOf(data, raw, response.status), data);
   return { status: response.status, data, headers: response.headers };
 }
@@ -119,6 +119,19 @@ export async function readSession() {
 /** @param {string} key */
 export async function login(key) {
   const { csrf_token, ...next } = (await call(SESSION, { method: "POST", headers: { "X-API-KEY": key } })).data;
+  keepToken(csrf_token);
+  admit(next);
+}
+
+/** The reason why a login at the identity provider failed, as a word. */
+export const loginFailure = signal("");
+
+/** The ways to log in besides a key. @returns {Promise<{ openid: { host: string } | null }>} */
+export const loginWays = () => get("/ui/logins");
+
+/** Opens the session of a login at the identity provider. @param {string} code */
+export async function completeLogin(code) {
+  const { csrf_token, ...next } = (await call("/ui/session", { method: "POST", headers: { "X-Yumen-Login": code } })).data;
   keepToken(csrf_token);
   admit(next);
 }

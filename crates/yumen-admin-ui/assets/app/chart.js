@@ -81,7 +81,7 @@ function options(box, series, format, height, least, setAt) {
   return {
     width: box.clientWidth || 300,
     height,
-    padding: [8, 4, 0, 0],
+    padding: [8, 26, 0, 0],
     legend: { show: false },
     hooks: { setCursor: [(/** @type {any} */ plot) => setAt(plot.cursor.idx ?? null)] },
     cursor: { show: true, y: false, points: { size: 5 }, drag: { x: false, y: false } },

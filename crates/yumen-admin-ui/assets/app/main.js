@@ -1,11 +1,12 @@
 // Starts the dashboard: language and session, then the page of the address.
 
 import { html, render, useEffect, useState } from "./core.js";
-import { holder, session, readSession } from "./api.js";
+import { completeLogin, holder, loginFailure, session, readSession } from "./api.js";
 import { setLanguage, loadMore, t, language } from "./i18n.js";
 import { KINDS } from "./kinds.js";
 import { forgetObjects } from "./objects.js";
-import { leaveGuard, place } from "./router.js";
+import { leaveGuard, place, replacePage } from "./router.js";
+import { store, stored } from "./settings.js";
 import { Shell } from "./shell.js";
 import { Loading, Failure } from "./widgets.js";
 
@@ -74,13 +75,37 @@ function App() {
   return html`<div key=${holder.id} hidden=${isOver}><${Shell} page=${page} about=${about}><${Lazy} page=${page} about=${about} /><//></div>${login}`;
 }
 
+/** Reasons that the gateway names in the address, for which there are texts. */
+const FAILURES = ["unavailable", "expired", "refused", "no_role", "limited"];
+
+/** The way back from the identity provider: whether it opened a session. */
+async function endLogin() {
+  const [first = "", code] = place.value.path;
+  const failure = FAILURES.find((word) => first === `login-${word}`);
+  if (first !== "login" && !failure) return false;
+  // The page before the login. The code is of use once.
+  const before = stored("return") ?? "";
+  store("return", "");
+  replacePage(before.startsWith("#/") && !before.startsWith("#/login") ? before : "#/");
+  loginFailure.value = failure ?? "";
+  if (!code) return false;
+  try {
+    await completeLogin(code);
+    return true;
+  } catch (error) {
+    if (/** @type {any} */ (error).status === 0) throw error;
+    loginFailure.value = "expired";
+    return false;
+  }
+}
+
 async function start() {
   const root = /** @type {HTMLElement} */ (document.getElementById("app"));
   holder.forget = forgetObjects;
   await setLanguage();
   render(html`<${App} />`, root);
   try {
-    await readSession();
+    if (!(await endLogin())) await readSession();
   } catch (error) {
     render(html`<${Failure} error=${error} retry=${() => location.reload()} />`, root);
   }

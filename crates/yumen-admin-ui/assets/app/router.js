@@ -60,13 +60,17 @@ export function go(address) {
   location.hash = address;
 }
 
+/** Replaces the current page without a new entry in the browser's history. @param {string} address */
+export function replacePage(address) {
+  shown = address;
+  history.replaceState(null, "", address);
+  place.value = read();
+}
+
 /**
  * Replaces the query of the current page without a new entry in the browser's history.
  * @param {Record<string, string | number | null | undefined>} query
  */
 export function setQuery(query) {
-  const address = href(place.value.path, query);
-  shown = address;
-  history.replaceState(null, "", address);
-  place.value = read();
+  replacePage(href(place.value.path, query));
 }

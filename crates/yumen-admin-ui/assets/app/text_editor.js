@@ -1,12 +1,12 @@
-// A text area for JSON with line numbers and the place of an error. Tab leaves the field, as everywhere.
+// A text area for JSON or YAML with line numbers and the line of an error. Tab leaves the field, as everywhere.
 
 import { html, useRef } from "./core.js";
 
-/** @param {{ text: string, change: (text: string) => void, error: { error?: string, at?: number }, label: string, isReadOnly: boolean }} props */
+/** @param {{ text: string, change: (text: string) => void, error: { error?: string, line?: number }, label: string, isReadOnly: boolean }} props */
 export function TextEditor({ text, change, error, label, isReadOnly }) {
   const gutter = useRef(/** @type {HTMLPreElement | null} */ (null));
   const lines = text.split("\n").length;
-  const wrong = error.at === undefined ? -1 : text.slice(0, error.at).split("\n").length - 1;
+  const wrong = (error.line ?? 0) - 1;
   const scroll = (/** @type {any} */ event) => {
     if (gutter.current) gutter.current.scrollTop = event.currentTarget.scrollTop;
   };
@@ -15,7 +15,7 @@ export function TextEditor({ text, change, error, label, isReadOnly }) {
     const area = event.currentTarget;
     const before = text.slice(0, area.selectionStart);
     const indent = /(^|\n)([ \t]*)[^\n]*$/.exec(before)?.[2] ?? "";
-    const more = /[{[]\s*$/.test(before) ? "  " : "";
+    const more = /[{[:]\s*$/.test(before) ? "  " : "";
     if (!indent && !more) return;
     event.preventDefault();
     // As typed, so that it can be undone.

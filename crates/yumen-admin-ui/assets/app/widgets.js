@@ -57,6 +57,8 @@ export function ObjectLink({ name }) {
   const slash = name.indexOf("/");
   if (slash < 0) return html`<span class="mono">${name}</span>`;
   const [kind, id] = [name.slice(0, slash), name.slice(slash + 1)];
+  // Kinds of Kubernetes begin with a capital; the page of the cluster shows their objects.
+  if (/^[A-Z]/.test(kind)) return html`<a class="mono" href=${href(["cluster"], { object: name })}>${name}</a>`;
   const isCredential = kind === "consumers" && id.includes("/credentials/");
   return html`<a class="mono" href=${href([isCredential ? "credentials" : kind, id])}>${name}</a>`;
 }
@@ -178,10 +180,6 @@ export function Tabs({ tabs, value, change, label }) {
     ${tabs.map(([name, text]) => html`<button role="tab" key=${name} aria-selected=${name === value} tabindex=${name === value ? 0 : -1} onClick=${() => change(name)}>${text}</button>`)}
   </div>`;
 }
-
-/** JSON for readers. @param {{ value: unknown, label: string }} props */
-export const Json = ({ value, label }) =>
-  html`<pre class="json" tabindex="0" role="region" aria-label=${label}>${JSON.stringify(value, null, 2)}</pre>`;
 
 /** @param {{ text: string }} props */
 export function Copy({ text }) {

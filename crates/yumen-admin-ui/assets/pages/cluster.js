@@ -1,14 +1,10 @@
-// Nodes that share the store, and the objects that a controller translated from Kubernetes.
+// Nodes that share the store, and the objects of Kubernetes.
 
 import { html, useEffect, useState, whileVisible } from "../app/core.js";
 import { get } from "../app/api.js";
 import { t, number, ago } from "../app/i18n.js";
-import { useObjects } from "../app/objects.js";
-import { originOf } from "../app/kinds.js";
-import { BigTable } from "../app/table.js";
-import { Badge, Failure, Figure, Grid, Heading, Loading, ObjectLink, Panel } from "../app/widgets.js";
-
-const TRANSLATED = ["routes", "services", "upstreams", "stream_routes", "ssls", "listeners", "scopes", "plugin_configs", "global_rules"];
+import { Kubernetes } from "../app/kubernetes.js";
+import { Badge, Failure, Figure, Grid, Heading, Loading, Panel } from "../app/widgets.js";
 
 export function Page() {
   const [view, setView] = useState(/** @type {any} */ (null));
@@ -40,19 +36,5 @@ export function Page() {
           ago(one.started_unix_ms),
         ])} />
     <//>
-    <${Translated} isKubernetes=${view.store === "kubernetes"} />`;
-}
-
-/** @param {{ isKubernetes: boolean }} props */
-function Translated({ isKubernetes }) {
-  const tables = TRANSLATED.map((kind) => ({ kind, table: useObjects(kind, 5000) }));
-  const rows = tables.flatMap(({ kind, table }) => (table?.list ?? []).filter(originOf).map((row) => ({ name: `${kind}/${row.id}`, kind, origin: String(originOf(row)), row })));
-  if (!rows.length && !isKubernetes) return null;
-  const columns = [
-    { key: "name", title: t("column.object"), sort: (/** @type {any} */ one) => one.name, cell: (/** @type {any} */ one) => html`<${ObjectLink} name=${one.name} />` },
-    { key: "kind", title: t("column.kind"), sort: (/** @type {any} */ one) => one.kind, cell: (/** @type {any} */ one) => t(`kind.${one.kind}`) },
-    { key: "origin", title: t("cluster.origin"), sort: (/** @type {any} */ one) => one.origin, cell: (/** @type {any} */ one) => html`<span class="mono">${one.origin}</span>` },
-  ];
-  return html`<${Panel} title=${t("cluster.translated")} class="tall"><p class="sub">${t("cluster.read_only")}</p>
-    <${BigTable} rows=${rows} id=${(/** @type {any} */ one) => one.name} columns=${columns} label=${t("cluster.translated")} /><//>`;
+    <${Kubernetes} isKubernetes=${view.store === "kubernetes"} />`;
 }

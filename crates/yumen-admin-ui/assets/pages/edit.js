@@ -1,13 +1,14 @@
 // The editor: a form of the node's schema beside the text, both ways; the node validates as one types, and shows the effect
 // before anything is saved.
 
-import { html, useEffect, useMemo, useRef, useState } from "../app/core.js";
+import { html, useEffect, useState } from "../app/core.js";
 import { call, get, mayWrite, objectPath, reasonField } from "../app/api.js";
 import { t } from "../app/i18n.js";
 import { go, href, leaveGuard, place } from "../app/router.js";
 import { KINDS, originOf } from "../app/kinds.js";
 import { refresh } from "../app/objects.js";
 import { ObjectField, pluginUse, schemaAt } from "../app/form.js";
+import { FormChoice, pretty, useObjectText } from "../app/object_text.js";
 import { TextEditor } from "../app/text_editor.js";
 import { PlanView } from "../app/plan.js";
 import { Dialog, Failure, Heading, Loading, notify } from "../app/widgets.js";
@@ -42,8 +43,6 @@ function schemaOf(kind, id) {
   return schemaAt(`/apisix/admin/schema/${KINDS[kind]?.singular ?? kind}`);
 }
 
-const pretty = (/** @type {unknown} */ value) => `${JSON.stringify(value, null, 2)}\n`;
-
 /** @param {any} value */
 function clean(value) {
   const { create_time, update_time, ...rest } = value;
@@ -52,15 +51,12 @@ function clean(value) {
 
 /** @param {{ kind: string, id: string | null, view: import("../app/kinds.js").KindView, schema: any, stored: StoredText }} props */
 function Editor({ kind, id, view, schema, stored }) {
-  const [text, setText] = useState(stored.text);
+  const object = useObjectText(stored.text);
+  const { text, json, isChanged } = object;
   const [newId, setNewId] = useState(place.value.query.get("consumer") ? `${place.value.query.get("consumer")}/credentials/` : "");
   const [finding, setFinding] = useState(/** @type {string | null} */ (null));
   const [isReviewed, setReviewed] = useState(false);
-  const parsed = useMemo(() => parse(text), [text]);
-  const lastValue = useRef(parsed.value);
-  if (parsed.value !== undefined) lastValue.current = parsed.value;
   const isReadOnly = !mayWrite() || Boolean(stored.value && originOf(stored.value));
-  const isChanged = text !== stored.text;
   useEffect(() => {
     leaveGuard.ask = isChanged && !isReadOnly ? () => confirm(t("edit.leave")) : null;
     return () => {
@@ -69,19 +65,20 @@ function Editor({ kind, id, view, schema, stored }) {
   }, [isChanged]);
   const needsId = id === null && view.idMember === undefined;
   useEffect(() => {
-    if (isReadOnly || parsed.error) {
-      setFinding(parsed.error ?? null);
+    if (isReadOnly || json === null) {
+      if (!object.isPending) setFinding(object.error ?? null);
       return;
     }
     const abort = new AbortController();
-    const timer = setTimeout(() => validate(kind, id ?? newId, view, text, abort.signal).then(setFinding, () => {}), 350);
+    const timer = setTimeout(() => validate(kind, id ?? newId, view, json, abort.signal).then(setFinding, () => {}), 350);
     return () => {
       clearTimeout(timer);
       abort.abort();
     };
     // Again after a login: the role may be another one.
-  }, [text, newId, isReadOnly]);
-  const review = () => !isReadOnly && !finding && !parsed.error && (!needsId || view.fixedId !== true || newId) && setReviewed(true);
+  }, [json, object.error, newId, isReadOnly]);
+  const isUnready = object.isPending || json === null || Boolean(finding);
+  const review = () => !isReadOnly && !isUnready && (!needsId || view.fixedId !== true || newId) && setReviewed(true);
   const keys = (/** @type {KeyboardEvent} */ event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
       event.preventDefault();
@@ -92,35 +89,30 @@ function Editor({ kind, id, view, schema, stored }) {
   return html`<div class="editor" onKeyDown=${keys}>
     <${Heading} title=${title} sub=${html`<a href=${href([kind])}>${t(`kind.${kind}`)}</a>${id === null ? "" : html` / <a class="mono" href=${href([kind, id])}>${id}</a>`}`}>
       ${isReadOnly ? html`<span class="sub">${t("edit.read_only")}</span>` : html`
-        <button disabled=${!isChanged} onClick=${() => setText(stored.text)}>${t("edit.revert")}</button>
-        <button class="primary" disabled=${Boolean(finding || parsed.error) || (id !== null && !isChanged)} onClick=${review} aria-keyshortcuts="Control+Enter">${t("edit.review")}</button>`}
+        <button disabled=${!isChanged} onClick=${object.reset}>${t("edit.revert")}</button>
+        <button class="primary" disabled=${isUnready || (id !== null && !isChanged)} onClick=${review} aria-keyshortcuts="Control+Enter">${t("edit.review")}</button>`}
     <//>
-    <p class=${`finding ${finding ? "bad" : "good"}`} role="status">${isReadOnly ? "" : finding ?? t("edit.valid")}</p>
+    <p class=${`finding ${object.isPending ? "" : finding ? "bad" : "good"}`} role="status">${isReadOnly ? "" : object.isPending ? t("edit.checking") : finding ?? t("edit.valid")}</p>
     <div class="sides">
       <section class="panel" aria-label=${t("edit.form")}>
         ${needsId && html`<div class="member"><label for="new-id">id</label><div><input id="new-id" class="mono" value=${newId} required=${view.fixedId} onInput=${(/** @type {any} */ event) => setNewId(event.currentTarget.value.trim())} spellcheck="false" autocomplete="off" /><p class="hint">${t(`edit.id.${idHint(kind)}`)}</p></div></div>`}
-        ${lastValue.current && typeof lastValue.current === "object" ? html`<${ObjectField} schema=${schema} value=${lastValue.current} change=${(/** @type {any} */ to) => setText(pretty(to))} name=${t(`one.${kind}`)} isRoot isReadOnly=${isReadOnly || Boolean(parsed.error)} />` : ""}
+        ${object.value ? html`<${ObjectField} schema=${schema} value=${object.value} change=${object.setValue} name=${t(`one.${kind}`)} isRoot isReadOnly=${isReadOnly || Boolean(object.error)} />` : ""}
       </section>
-      <section class="panel" aria-label=${t("edit.text")}><${TextEditor} text=${text} change=${setText} error=${parsed} label=${t("edit.text")} isReadOnly=${isReadOnly} /></section>
+      <section class="panel" aria-label=${t("edit.text")}>
+        <div class="text-form"><${FormChoice} form=${object.form} label=${t("edit.text")} change=${object.switchTo} isDisabled=${json === null} />
+          ${object.form === "yaml" && html`<span class=${hasComment(text) ? "warn" : ""}>${t("edit.comments")}</span>`}</div>
+        <${TextEditor} text=${text} change=${object.type} error=${object} label=${t("edit.text")} isReadOnly=${isReadOnly} />
+      </section>
     </div>
-    ${isReviewed && html`<${Review} ...${{ kind, id, newId, view, text, stored }} close=${() => setReviewed(false)} />`}
+    ${isReviewed && html`<${Review} ...${{ kind, id, newId, view, text: json ?? "", stored }} close=${() => setReviewed(false)} />`}
   </div>`;
 }
 
 /** @param {string} kind */
 const idHint = (kind) => ({ credentials: "credential", secrets: "secret", plugin_metadata: "plugin" })[kind] ?? "any";
 
-/** @param {string} text @returns {{ value?: any, error?: string, at?: number }} */
-function parse(text) {
-  try {
-    const value = JSON.parse(text);
-    return typeof value === "object" && value !== null && !Array.isArray(value) ? { value } : { error: t("edit.no_object") };
-  } catch (error) {
-    const message = /** @type {Error} */ (error).message;
-    const position = /position (\d+)/.exec(message);
-    return { error: message, ...(position && { at: Number(position[1]) }) };
-  }
-}
+/** Whether a YAML text seems to have a comment. @param {string} text */
+const hasComment = (text) => /(^|\s)#/.test(text);
 
 /** The first finding of the node. @param {string} kind @param {string} id @param {any} view @param {string} text @param {AbortSignal} signal */
 async function validate(kind, id, view, text, signal) {

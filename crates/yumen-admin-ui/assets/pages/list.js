@@ -7,6 +7,7 @@ import { href, place, setQuery } from "../app/router.js";
 import { useObjects } from "../app/objects.js";
 import { useRows } from "../app/live.js";
 import { KINDS, matchText, originOf } from "../app/kinds.js";
+import { SecretReferences } from "../app/secret_references.js";
 import { BigTable } from "../app/table.js";
 import { Heading, Badge, Labels, Spark, Failure, Loading, ObjectLink, counted } from "../app/widgets.js";
 
@@ -23,7 +24,8 @@ function List({ kind, view }) {
   const [query, setSearch] = useState(place.value.query.get("q") ?? "");
   useEffect(() => setSearch(place.value.query.get("q") ?? ""), [place.value]);
   const facts = useFacts(kind);
-  const rates = kind === "routes" ? useRows("routes") : null;
+  // The kind of a list never changes while it is shown.
+  const rates = kind === "routes" || kind === "consumers" ? useRows(kind) : null;
   const rows = useMemo(() => found(table?.list ?? [], query), [table, query]);
   const total = table?.list.length ?? 0;
   const search = (/** @type {any} */ event) => setQuery({ q: event.currentTarget.value });
@@ -37,7 +39,8 @@ function List({ kind, view }) {
     </div>
     ${table?.error && html`<${Failure} error=${table.error} />`}
     ${!table ? html`<${Loading} />` : html`<${BigTable} rows=${rows} id=${(/** @type {any} */ row) => row.id} label=${t(`kind.${kind}`)}
-        columns=${columns(kind, view.columns, rates, facts)} empty=${query ? t("list.none_found") : t("list.empty")} />`}`;
+        columns=${columns(kind, view.columns, rates, facts)} empty=${query ? t("list.none_found") : t("list.empty")} />`}
+    ${kind === "secrets" && html`<${SecretReferences} />`}`;
 }
 
 /** Facts about objects of a kind that are not in the objects. @param {string} kind */

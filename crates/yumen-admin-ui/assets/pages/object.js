@@ -13,7 +13,8 @@ import { ExplainBox } from "../app/explain_box.js";
 import { Revisions } from "../app/revisions.js";
 import { PlanView } from "../app/plan.js";
 import { refresh } from "../app/objects.js";
-import { Heading, Panel, Grid, Badge, Labels, Loaded, ObjectLink, Json, Copy, Dialog, Failure, notify, useLoad } from "../app/widgets.js";
+import { FormChoice, convert, preferredForm, pretty } from "../app/object_text.js";
+import { Heading, Panel, Grid, Badge, Labels, Loaded, ObjectLink, Copy, Dialog, Failure, notify, useLoad } from "../app/widgets.js";
 
 /** @param {{ kind: string, id: string }} props */
 export function Page({ kind, id }) {
@@ -29,22 +30,30 @@ export function Page({ kind, id }) {
       ${!actions && of.data && html`<a class="button" href=${href([kind, id, "edit"])}>${t("object.view")}</a>`}
     <//>
     <${Loaded} of=${of}>${(/** @type {any} */ stored) => html`
-      ${origin && html`<p class="remark">${t("object.managed")} <code>${origin}</code></p>`}
+      ${origin && html`<p class="remark">${t("object.managed")} <${ObjectLink} name=${String(origin)} /></p>`}
       ${stored.value.desc && html`<p class="sub">${stored.value.desc}</p>`}
       <p><${Labels} labels=${stored.value.labels} /></p>
       <${Problems} name=${name} />
-      ${kind === "routes" && html`<${Traffic} id=${id} />`}
+      ${(kind === "routes" || kind === "consumers") && html`<${Traffic} table=${kind} id=${id} />`}
       ${kind === "upstreams" && html`<${Panel} title=${t("upstream.endpoints")}><${Endpoints} origin=${name} /><//>`}
       ${kind === "consumers" && html`<${Credentials} username=${id} />`}
       ${["routes", "stream_routes", "services"].includes(kind) ? html`<${InForce} name=${name} value=${stored.value} />` : ""}
       ${kind === "routes" && html`<${Panel} title=${t("nav.explain")}><${ExplainBox} start=${sampleUrl(stored.value)} whyNot=${id} /><//>`}
       ${kind === "routes" && html`<${Recent} id=${id} />`}
-      <${Panel} title=${t("object.as_stored")} actions=${html`<${Copy} text=${JSON.stringify(stored.value, null, 2)} />`}>
-        <${Json} value=${stored.value} label=${t("object.as_stored")} />
-      <//>
+      <${AsStored} value=${stored.value} />
       <${Panel} title=${t("nav.history")}><${Revisions} object=${name} limit=${10} /><//>
       ${isDeleting && html`<${Deletion} kind=${kind} id=${id} name=${name} modified=${stored.modifiedIndex} close=${() => setDeleting(false)} />`}`}
     <//>`;
+}
+
+/** @param {{ value: any }} props */
+function AsStored({ value }) {
+  const [form, setForm] = useState(preferredForm());
+  const of = useLoad(async () => (form === "yaml" ? convert(pretty(value), form) : pretty(value)), [form, value]);
+  const actions = html`<${FormChoice} form=${form} label=${html`<span class="only-read">${t("edit.text")}</span>`} change=${setForm} /><${Copy} text=${of.data ?? ""} />`;
+  return html`<${Panel} title=${t("object.as_stored")} actions=${actions}>
+    <${Loaded} of=${of}>${(/** @type {string} */ text) => html`<pre class="json" tabindex="0" role="region" aria-label=${t("object.as_stored")}>${text}</pre>`}<//>
+  <//>`;
 }
 
 /** A URL that the route is likely to match. @param {any} route */
@@ -63,9 +72,9 @@ function Problems({ name }) {
   </div>`);
 }
 
-/** @param {{ id: string }} props */
-function Traffic({ id }) {
-  const row = useRows("routes", id).get(id);
+/** @param {{ table: "routes" | "consumers", id: string }} props */
+function Traffic({ table, id }) {
+  const row = useRows(table, id).get(id);
   const all = samples.value.slice(-(row?.series.length ?? ROW_SAMPLES));
   if (!row) return html`<p class="sub">${t("route.no_traffic")}</p>`;
   return html`<div class="columns">

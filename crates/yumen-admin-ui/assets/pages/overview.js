@@ -26,6 +26,7 @@ export function Page() {
       <${Busiest} table="routes" />
       <${Busiest} table="upstreams" />
     </div>
+    ${cluster && cluster.nodes.length > 1 && html`<${Nodes} nodes=${cluster.nodes} />`}
     <div class="columns">
       <${Panel} title=${t("nav.problems")} actions=${html`<a href=${href(["problems"])}>${t("app.all")}</a>`}>
         <${ProblemList} problems=${problems} />
@@ -105,6 +106,12 @@ function Plugins() {
       rows=${rows.map(([id, row]) => [html`<span class="mono">${id}</span>`, rate(row.rps), duration(row.requests ? row.busyUs / row.requests : 0), duration(row.p99)])} />
   <//>`;
 }
+
+/** @param {{ nodes: any[] }} props */
+const Nodes = ({ nodes }) => html`<${Panel} title=${t("figure.nodes")} actions=${html`<a href=${href(["cluster"])}>${t("app.all")}</a>`}>
+  <${Grid} label=${t("figure.nodes")} numeric=${[1, 2]} head=${[t("column.name"), t("column.revision"), t("figure.problems"), ""]}
+    rows=${nodes.slice(0, 12).map((one) => [one.name, number(one.applied), number(one.problems), one.lag_revisions ? html`<${Badge} tone="warn">${t("cluster.behind_count", { count: number(one.lag_revisions) })}<//>` : ""])} />
+<//>`;
 
 /** @param {{ problems: any[] | null }} props */
 function ProblemList({ problems }) {

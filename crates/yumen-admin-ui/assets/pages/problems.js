@@ -4,6 +4,7 @@ import { html, useState } from "../app/core.js";
 import { get, mayWrite } from "../app/api.js";
 import { t } from "../app/i18n.js";
 import { href } from "../app/router.js";
+import { KINDS } from "../app/kinds.js";
 import { node } from "../app/live.js";
 import { Badge, Empty, Heading, Loaded, ObjectLink, Panel, Tabs, useLoad, counted } from "../app/widgets.js";
 
@@ -23,13 +24,16 @@ function Findings({ list }) {
   if (!list.length) return html`<${Empty}>${t("problems.none")}<//>`;
   const byObject = Map.groupBy ? Map.groupBy(list, (one) => one.object) : new Map(list.map((one) => [one.object, list.filter((other) => other.object === one.object)]));
   return html`<p class="sub" role="status">${counted(list.length, "problems.count")}</p><ul class="problems">${[...byObject].map(([object, own]) => html`<li key=${object}>
-    <div class="object"><${ObjectLink} name=${object} />${mayWrite() && object.includes("/") ? html` <a class="quiet" href=${href([...split(object), "edit"])}>${t("object.edit")}<span class="only-read"> ${object}</span></a>` : ""}</div>
+    <div class="object"><${ObjectLink} name=${object} />${mayWrite() && isEditable(object) ? html` <a class="quiet" href=${href([...split(object), "edit"])}>${t("object.edit")}<span class="only-read"> ${object}</span></a>` : ""}</div>
     <ul>${own.map((/** @type {any} */ one) => html`<li key=${one.path + one.message}>
       <${Badge} tone=${one.level === "error" ? "bad" : "warn"}>${t(`level.${one.level}`)}<//>
       <div>${one.path && html`<code>${one.path}</code> `}${one.message}${one.allowed || one.hint ? html`<p class="hint">${[one.allowed, one.hint].filter(Boolean).join("; ")}</p>` : ""}${one.last_good ? html`<p class="hint">${t("problems.last_good")}</p>` : ""}</div>
     </li>`)}</ul>
   </li>`)}</ul>`;
 }
+
+/** Whether the editor has a page for an object: those of a controller are read-only. @param {string} object */
+const isEditable = (object) => object.includes("/") && !object.includes("!") && Object.hasOwn(KINDS, split(object)[0] ?? "");
 
 /** @param {string} object */
 function split(object) {

@@ -1,7 +1,7 @@
 use yumen_config::node::{AdminKey, AdminRole, SecretText};
 use yumen_store::{MemoryMedium, Store};
 
-use super::{configured, ensure, holder_of, stored};
+use super::{configured, ensure, holder_of_digest, sha256, stored};
 
 #[tokio::test]
 async fn the_first_start_makes_keys_once_and_keeps_digests() {
@@ -15,10 +15,10 @@ async fn the_first_start_makes_keys_once_and_keeps_digests() {
     for (key, name, role) in
         [(&keys.admin, "admin", AdminRole::Admin), (&keys.viewer, "viewer", AdminRole::Viewer)]
     {
-        let holder = holder_of(key, records.iter()).expect("a holder");
+        let holder = holder_of_digest(&sha256(key), records.iter()).expect("a holder");
         assert_eq!((holder.name.as_str(), holder.role), (name, role));
     }
-    assert_eq!(holder_of("", records.iter()), None);
+    assert_eq!(holder_of_digest(&sha256(""), records.iter()), None);
     assert_eq!(format!("{keys:?}"), "NewKeys");
 }
 
@@ -39,5 +39,5 @@ fn configured_keys_are_not_kept_in_the_clear() {
         AdminKey { name: "ada".into(), key: SecretText("0123456789abcdef".into()), role: AdminRole::Viewer };
     let keys = configured(std::slice::from_ref(&key));
     assert!(!format!("{keys:?} {key:?}").contains("0123456789abcdef"));
-    assert_eq!(holder_of(&key.key.0, keys.iter()).unwrap().role, AdminRole::Viewer);
+    assert_eq!(holder_of_digest(&sha256(&key.key.0), keys.iter()).unwrap().role, AdminRole::Viewer);
 }

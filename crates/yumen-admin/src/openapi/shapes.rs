@@ -30,6 +30,7 @@ pub(super) fn shapes() -> Map<String, Value> {
         ("objects", objects()),
         ("upstreams", object(&["total", "upstreams"], json!({ "total": whole(), "upstreams": anything() }))),
         ("certificates", object(&["certificates"], json!({ "certificates": anything() }))),
+        ("converted", object(&["text"], json!({ "text": { "type": "string" } }))),
         ("secrets", object(&["secrets"], json!({ "secrets": anything() }))),
         ("refreshed", object(&["refreshed"], counts(&["refreshed"]))),
         ("forgotten", object(&["forgotten"], json!({ "forgotten": text() }))),

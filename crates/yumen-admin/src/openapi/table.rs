@@ -50,6 +50,7 @@ pub fn endpoints() -> Vec<ApiEndpoint> {
         .chain(extension_endpoints())
         .chain(key_endpoints())
         .chain(dashboard_endpoints())
+        .chain([convert_endpoint()])
         .collect()
 }
 
@@ -313,6 +314,22 @@ fn dashboard_endpoints() -> Vec<ApiEndpoint> {
             REFERENCE,
         ),
     ]
+}
+
+fn convert_endpoint() -> ApiEndpoint {
+    const FORM: &[ApiArgument] =
+        &[ApiArgument { is_required: true, ..argument("to", ArgumentForm::OneOf(&["json", "yaml"])) }];
+    ApiEndpoint {
+        takes: ApiPayload::Any,
+        gives: vec![(200, ApiPayload::Shape("converted"))],
+        query: FORM,
+        ..endpoint(
+            "post",
+            format!("{V1}/convert"),
+            "dashboard",
+            "An object in YAML or JSON, in the other form",
+        )
+    }
 }
 
 fn key_endpoints() -> [ApiEndpoint; 3] {

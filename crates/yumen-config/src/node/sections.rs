@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{EtcdConfig, OtlpConfig, PluginAttributes};
+use super::{EtcdConfig, OpenidLoginConfig, OtlpConfig, PluginAttributes};
 
 /// A listener for HTTP clients.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -184,11 +184,13 @@ pub struct DashboardConfig {
     /// `localhost`: for a proxy in front of the listener. Other names get 403, since a page of any site could use
     /// them (DNS rebinding). `*` allows all names.
     pub hosts: Vec<String>,
+    /// Login at an identity provider by OpenID Connect, besides the login with a key; off while `issuer` is empty.
+    pub openid: OpenidLoginConfig,
 }
 
 impl Default for DashboardConfig {
     fn default() -> Self {
-        DashboardConfig { enabled: true, hosts: Vec::new() }
+        DashboardConfig { enabled: true, hosts: Vec::new(), openid: OpenidLoginConfig::default() }
     }
 }
 

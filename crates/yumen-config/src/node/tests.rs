@@ -119,6 +119,88 @@ fn errors_have_path_and_hint() {
 }
 
 #[test]
+fn login_at_a_provider_is_complete_or_refused() {
+    const GOOD: &str = "issuer: 'https://idp.test/r', client_id: me, redirect_uri: 'https://gw.test:9180/ui/callback', \
+                        roles: [{claim: groups, values: [a], role: admin}]";
+    let at = |path: &str, rest: &str| format!("error: yumen.yaml at admin.dashboard{path}: {rest}");
+    let tls = "tls: {certificate: a.pem, key: b.pem}";
+    for (more, openid, expected) in [
+        (tls, GOOD.to_owned(), None),
+        ("dashboard_hosts", GOOD.to_owned(), None),
+        ("", GOOD.replace("https://gw.test:9180", "http://127.0.0.1:9180"), None),
+        ("", GOOD.replace("https://gw.test:9180", "https://10.0.0.1/prefix"), None),
+        (
+            "",
+            GOOD.to_owned(),
+            Some((".openid.redirect_uri", "the host \"gw.test\" is not in admin.dashboard.hosts")),
+        ),
+        (
+            tls,
+            GOOD.replace("https://gw", "http://gw"),
+            Some((
+                ".openid.redirect_uri",
+                "\"http://gw.test:9180/ui/callback\" is without https, so codes would cross",
+            )),
+        ),
+        (
+            tls,
+            GOOD.replace("/ui/callback", "/callback"),
+            Some((
+                ".openid.redirect_uri",
+                "the path of \"https://gw.test:9180/callback\" does not end with /ui/callback",
+            )),
+        ),
+        (
+            tls,
+            GOOD.replace("https://idp", "http://idp"),
+            Some((".openid.issuer", "\"http://idp.test/r\" is not an https URL without query")),
+        ),
+        (tls, GOOD.replace("client_id: me, ", ""), Some((".openid.client_id", "is missing"))),
+        (
+            tls,
+            format!("{GOOD}, scopes: [profile]"),
+            Some((".openid.scopes", "the scope \"openid\" is missing")),
+        ),
+        (
+            tls,
+            "client_id: me".to_owned(),
+            Some((".openid.issuer", "empty, so the other settings of this login")),
+        ),
+        (
+            "key_required: false",
+            GOOD.replace("gw.test", "localhost"),
+            Some((".openid", "has no effect: admin.key_required is false")),
+        ),
+        (
+            "listen: ''",
+            GOOD.replace("gw.test", "localhost"),
+            Some((".openid", "has no effect: admin.listen is empty")),
+        ),
+    ] {
+        let (more, hosts) = match more {
+            "dashboard_hosts" => ("", "hosts: [gw.test], "),
+            more => (more, ""),
+        };
+        let comma = if more.is_empty() { "" } else { ", " };
+        let yaml = format!("admin: {{{more}{comma}dashboard: {{{hosts}openid: {{{openid}}}}}}}\n");
+        let found = match NodeConfig::parse(&yaml) {
+            Ok(_) => None,
+            Err(problems) => Some(problems.iter().map(ToString::to_string).collect::<Vec<_>>()),
+        };
+        match (expected, found) {
+            (None, None) => {}
+            (Some((path, rest)), Some(found))
+                if found.len() == 1 && found[0].starts_with(&at(path, rest)) => {}
+            (expected, found) => panic!("{yaml}: {found:#?}, expected {expected:?}"),
+        }
+    }
+    assert!(
+        NodeConfig::parse("admin: {dashboard: {openid: {roles: [{claim: a, values: [], role: admin}]}}}")
+            .is_err()
+    );
+}
+
+#[test]
 fn an_admin_listener_that_others_reach_needs_keys_and_tls() {
     let tls = "error: yumen.yaml at admin.tls: \"0.0.0.0:9180\" is reachable from other machines, so TLS is required\n  hint: listen on 127.0.0.1, or set certificate and key";
     let key = "error: yumen.yaml at admin.key_required: \"0.0.0.0:9180\" is reachable from other machines, so keys are required\n  hint: listen on 127.0.0.1, or set admin.key_required to true";

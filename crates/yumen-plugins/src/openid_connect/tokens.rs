@@ -53,16 +53,21 @@ pub(super) fn read_object(
     if let Some(fault) = response.fault {
         return Err(unavailable(fault.to_string()));
     }
-    let body = response.body.unwrap_or_default();
-    let object = serde_json::from_slice::<Map<String, Value>>(&body).ok();
-    match response.status {
+    granted_object(response.status, &response.body.unwrap_or_default())
+}
+
+/// The JSON object of a whole response.
+pub(super) fn granted_object(status: u16, body: &[u8]) -> Result<Map<String, Value>, GrantFault> {
+    let unavailable = |reason: String| GrantFault::Unavailable(reason);
+    let object = serde_json::from_slice::<Map<String, Value>>(body).ok();
+    match status {
         200..=299 => object.ok_or_else(|| unavailable("the response is not a JSON object".to_owned())),
         // A refusal is final, so only the status of a refusal counts as one.
-        400..=499 if response.status != 408 && response.status != 429 => {
+        400..=499 if status != 408 && status != 429 => {
             let error = object.as_ref().and_then(|object| object.get("error")).and_then(Value::as_str);
             let is_code = |text: &&str| text.len() <= 100 && text.bytes().all(|byte| byte.is_ascii_graphic());
             Err(GrantFault::Refused(
-                error.filter(is_code).map_or_else(|| format!("status {}", response.status), str::to_owned),
+                error.filter(is_code).map_or_else(|| format!("status {status}"), str::to_owned),
             ))
         }
         status => Err(unavailable(format!("status {status}"))),
@@ -75,20 +80,24 @@ impl GrantedTokens {
         response: Result<SubrequestResponse, SubrequestFault>,
         granted_s: u64,
     ) -> Result<GrantedTokens, GrantFault> {
-        let object = read_object(response)?;
+        read_object(response).map(|object| GrantedTokens::of(&object, granted_s))
+    }
+
+    /// The tokens in the object of a response.
+    pub(super) fn of(object: &Map<String, Value>, granted_s: u64) -> GrantedTokens {
         let text = |name: &str| {
             let text = object.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
             // Tokens become fields of requests.
             text.filter(|text| text.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' '))
                 .map(str::to_owned)
         };
-        Ok(GrantedTokens {
+        GrantedTokens {
             access_token: text("access_token"),
             id_token: text("id_token"),
             refresh_token: text("refresh_token"),
             expires_in_s: object.get("expires_in").and_then(seconds),
             granted_s,
-        })
+        }
     }
 }
 

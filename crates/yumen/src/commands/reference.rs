@@ -223,6 +223,7 @@ fn families() -> Vec<MetricFamily> {
     crate::serving::listener_supervisor::describe(&mut families);
     probe::Supervisor::default().counters().gather(&mut families);
     families.push(yumen_admin::left_out());
+    yumen_admin::LoginGuard::default().gather(&mut families);
     let (_sender, snapshots) = tokio::sync::watch::channel(Default::default());
     probe::HealthMetrics(snapshots).gather(&mut families);
     families.retain(|family| family.name != "apisix_upstream_status");

@@ -26,6 +26,7 @@ mod cluster_history;
 mod compression;
 mod cut_answers;
 mod dashboard;
+mod dashboard_login;
 mod datagrams;
 mod directories;
 mod discovery;
