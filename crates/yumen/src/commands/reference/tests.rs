@@ -97,10 +97,8 @@ fn every_text_has_a_chinese_translation_and_no_translation_is_stale() {
 fn kept_parts(text: &str) -> BTreeSet<String> {
     let code = text.split('`').skip(1).step_by(2).map(str::to_owned);
     let prose: String = text.split('`').step_by(2).collect();
-    let links = prose.split("](").skip(1).filter_map(|rest| rest.split(')').next()).map(|link| {
-        // The Chinese pages are in a folder of their own.
-        link.replace("../../", "../")
-    });
+    // Titles of sections are translated too.
+    let links = prose.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()).map(str::to_owned);
     let placeholders = prose.split('{').skip(1).filter_map(|rest| rest.split('}').next()).map(str::to_owned);
     let numbers = prose.split(|c: char| !c.is_ascii_digit()).filter(|number| !number.is_empty());
     code.chain(links).chain(placeholders).chain(numbers.map(str::to_owned)).collect()
