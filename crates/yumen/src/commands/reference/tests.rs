@@ -121,7 +121,10 @@ fn is_chinese(letter: char) -> bool {
 
 /// A place where Chinese and other letters meet without a space, or Chinese has the punctuation of English.
 fn typography_fault(text: &str) -> Option<String> {
-    let letters: Vec<char> = text.chars().collect();
+    let mut parts = text.split("](");
+    let mut letters: Vec<char> = parts.next().unwrap_or_default().chars().collect();
+    // Targets of links are no prose.
+    parts.for_each(|part| letters.extend(part.split_once(')').map_or("", |(_, rest)| rest).chars()));
     let is_latin = |letter: char| letter.is_ascii_alphanumeric() || letter == '`';
     let is_fault = |left: char, right: char| {
         (is_chinese(left) && (is_latin(right) || ",;:.!?()".contains(right)))
@@ -135,6 +138,7 @@ fn translations_have_chinese_typography() {
     for (original, translated) in TranslationCatalog::chinese().iter() {
         assert_eq!(typography_fault(translated), None, "{original}\n{translated}");
     }
+    assert_eq!(typography_fault("参见[指南](a.md#甲)。"), None);
     assert_eq!(typography_fault("最多5"), Some("多5".to_owned()));
     assert_eq!(typography_fault("最多,"), Some("多,".to_owned()));
 }
