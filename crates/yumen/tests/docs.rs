@@ -171,6 +171,7 @@ fn the_reference_is_what_the_code_says() {
         ("ingress-nginx", "en", "docs/reference/ingress-nginx.md"),
         ("plugins", "zh", "docs/zh/reference/plugins.md"),
         ("metrics", "zh", "docs/zh/reference/metrics.md"),
+        ("config", "zh", "docs/zh/reference/yumen.yaml"),
     ];
     for (part, language, file) in pages {
         let mut command = Command::new(env!("CARGO_BIN_EXE_yumen"));

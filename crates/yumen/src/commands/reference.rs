@@ -45,10 +45,10 @@ pub(crate) fn render(what: ReferenceKind, language: ReferenceLanguage) -> anyhow
     Ok(match what {
         ReferenceKind::Plugins => plugin_page::render(&translate),
         ReferenceKind::Metrics => metrics(&translate),
-        ReferenceKind::Config | ReferenceKind::IngressNginx if catalog.is_some() => {
+        ReferenceKind::Config => yumen_config::node::reference(&translate),
+        ReferenceKind::IngressNginx if catalog.is_some() => {
             anyhow::bail!("this reference exists only in English: leave out --language")
         }
-        ReferenceKind::Config => yumen_config::node::reference(),
         ReferenceKind::IngressNginx => yumen_kubernetes::ingress_nginx::reference_page(),
     })
 }

@@ -62,6 +62,7 @@ fn texts_of_pages() -> Vec<String> {
     };
     plugin_page::render(&record);
     super::metrics(&record);
+    yumen_config::node::reference(&record);
     texts.into_inner()
 }
 
