@@ -28,7 +28,7 @@ impl TranslationCatalog {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            let (keyword, quoted) = line.split_at(line.find('"').ok_or(format!("line {number}: no text"))?);
+            let (keyword, quoted) = line.split_at(line.find('"').ok_or_else(|| format!("line {number}: no text"))?);
             let part: String =
                 serde_json::from_str(quoted).map_err(|error| format!("line {number}: {error}"))?;
             match (keyword, entries.last_mut()) {
@@ -51,7 +51,7 @@ impl TranslationCatalog {
         // The header has no original.
         for entry in entries.into_iter().filter(|entry| !entry.original.is_empty()) {
             let translated = entry.translated.filter(|text| !text.is_empty());
-            let translated = translated.ok_or(format!("line {}: no translation", entry.number))?;
+            let translated = translated.ok_or_else(|| format!("line {}: no translation", entry.number))?;
             if texts.insert(entry.original, translated).is_some() {
                 return Err(format!("line {}: the second translation of this text", entry.number));
             }

@@ -58,7 +58,7 @@ fn add_missing_plugins(out: &mut String, translate: Translate<'_>) {
             }
             .replace("{plugin}", &format!("`{}`", one.name)))
             .collect();
-        translate("{names}.").replace("{names}", &names.join(&translate(", ")))
+        translate("{names}.").replace("{names}", &names.join(translate(", ").as_str()))
     };
     let _ = writeln!(
         out,
@@ -143,7 +143,9 @@ impl SettingsTable<'_> {
             let properties = branch["properties"].as_object().into_iter().flatten();
             for (name, property) in properties.filter(|(name, _)| schema["properties"].get(name).is_none()) {
                 match rows.iter_mut().find(|known| known.name == name) {
-                    Some(known) => known.values = [known.values.as_str(), &values].join(&(self.translate)(", ")),
+                    Some(known) => {
+                        known.values = [known.values.as_str(), &values].join((self.translate)(", ").as_str());
+                    }
                     None => rows.push(ConditionalSetting {
                         name,
                         property,
@@ -175,7 +177,7 @@ impl SettingsTable<'_> {
             let word = |value: &Value| {
                 value.as_str().map_or_else(|| format!("`{value}`"), |text| format!("`{text}`"))
             };
-            return values.iter().map(word).collect::<Vec<_>>().join(&(self.translate)(", "));
+            return values.iter().map(word).collect::<Vec<_>>().join((self.translate)(", ").as_str());
         }
         match &property["type"] {
             Value::String(kind) if kind == "array" => self.list_of(&property["items"]),
