@@ -28,7 +28,8 @@ impl TranslationCatalog {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            let (keyword, quoted) = line.split_at(line.find('"').ok_or_else(|| format!("line {number}: no text"))?);
+            let (keyword, quoted) =
+                line.split_at(line.find('"').ok_or_else(|| format!("line {number}: no text"))?);
             let part: String =
                 serde_json::from_str(quoted).map_err(|error| format!("line {number}: {error}"))?;
             match (keyword, entries.last_mut()) {

@@ -52,11 +52,13 @@ fn add_missing_plugins(out: &mut String, translate: Translate<'_>) {
     let names = |guards: bool| {
         let table = yumen_plugins::inactive::TABLE.iter().filter(|one| one.guards() == guards);
         let names: Vec<String> = table
-            .map(|one| match one.serves {
-                ServedTraffic::Streams => translate("{plugin} (on stream routes)"),
-                _ => "{plugin}".to_owned(),
-            }
-            .replace("{plugin}", &format!("`{}`", one.name)))
+            .map(|one| {
+                match one.serves {
+                    ServedTraffic::Streams => translate("{plugin} (on stream routes)"),
+                    _ => "{plugin}".to_owned(),
+                }
+                .replace("{plugin}", &format!("`{}`", one.name))
+            })
             .collect();
         translate("{names}.").replace("{names}", &names.join(translate(", ").as_str()))
     };

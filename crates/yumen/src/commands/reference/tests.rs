@@ -12,9 +12,15 @@ use super::plugin_page::{self, SettingsTable};
 #[test]
 fn every_plugin_has_an_example_that_uses_it() {
     assert!(EXAMPLES.is_sorted_by_key(|(name, _)| *name));
-    let without: Vec<&str> =
-        yumen_plugins::BUILTIN.iter().map(|kind| kind.name).filter(|name| example_of(name).is_none()).collect();
-    assert!(without.is_empty(), "add a file for each of {without:?} to plugin_examples, and its line to the list");
+    let without: Vec<&str> = yumen_plugins::BUILTIN
+        .iter()
+        .map(|kind| kind.name)
+        .filter(|name| example_of(name).is_none())
+        .collect();
+    assert!(
+        without.is_empty(),
+        "add a file for each of {without:?} to plugin_examples, and its line to the list"
+    );
     for (name, example) in EXAMPLES {
         assert!(yumen_plugins::BUILTIN.iter().any(|kind| kind.name == *name), "{name}");
         assert!(example.contains(&format!("{name}:")) || example.contains(&format!("id: {name}")), "{name}");
@@ -154,7 +160,10 @@ fn catalogs_have_each_text_once_and_translated() {
             (parsed, _) => panic!("{text}: {parsed:?}"),
         }
     };
-    check("msgid \"\"\nmsgstr \"Language: zh_CN\\n\"\n\n# key-auth\nmsgid \"a \"\n\"b\"\nmsgstr \"甲\"\n\"乙\"\n", Ok(1));
+    check(
+        "msgid \"\"\nmsgstr \"Language: zh_CN\\n\"\n\n# key-auth\nmsgid \"a \"\n\"b\"\nmsgstr \"甲\"\n\"乙\"\n",
+        Ok(1),
+    );
     check("msgid \"a\"\nmsgstr \"\"\n", Err("line 1: no translation"));
     check("msgid \"a\"\n", Err("line 1: no translation"));
     check("msgid \"a\"\nmsgstr \"甲\"\nmsgid \"a\"\nmsgstr \"乙\"\n", Err("line 3: the second"));
