@@ -75,7 +75,7 @@ impl ReferencePage<'_> {
         }
         let pad = " ".repeat(indent);
         let mut current = String::new();
-        for part in line_parts(&text) {
+        for part in comment_parts(&text) {
             let separator = if part.follows_space && !current.is_empty() { " " } else { "" };
             let columns = indent + 2 + columns_of(&current) + separator.len() + columns_of(part.text);
             if columns > WIDTH && !current.is_empty() {
@@ -111,12 +111,12 @@ impl ReferencePage<'_> {
 }
 
 /// A part of a text that stays on one line.
-struct LinePart<'a> {
+struct CommentPart<'a> {
     text: &'a str,
     follows_space: bool,
 }
 
-fn line_parts(text: &str) -> Vec<LinePart<'_>> {
+fn comment_parts(text: &str) -> Vec<CommentPart<'_>> {
     let mut parts = Vec::new();
     for word in text.split_whitespace() {
         let (mut start, mut follows_space) = (0, true);
@@ -124,7 +124,7 @@ fn line_parts(text: &str) -> Vec<LinePart<'_>> {
         while let Some((at, letter)) = letters.next() {
             let end = at + letter.len_utf8();
             if letters.peek().is_none_or(|(_, next)| may_break(letter, *next)) {
-                parts.push(LinePart { text: &word[start..end], follows_space });
+                parts.push(CommentPart { text: &word[start..end], follows_space });
                 (start, follows_space) = (end, false);
             }
         }
