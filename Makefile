@@ -78,9 +78,11 @@ unit: ## unit, golden, property and integration tests, each layer within its tim
 	@scripts/layer.sh documents 400 $(TESTS) --test docs
 	@scripts/layer.sh integration 1500 $(TESTS) --test it
 
-docs: ## write docs/reference from the code
+docs: ## write docs/reference and docs/zh/reference from the code
 	@for part in plugins.md metrics.md config:yumen.yaml ingress-nginx.md; do \
 	    $(CARGO) run -q --locked --bin yumen -- reference "$$(sed 's/[.:].*//' <<<"$$part")" > "docs/reference/$${part#*:}"; done
+	@for part in plugins.md metrics.md config:yumen.yaml; do \
+	    $(CARGO) run -q --locked --bin yumen -- reference "$$(sed 's/[.:].*//' <<<"$$part")" --language zh > "docs/zh/reference/$${part#*:}"; done
 
 instructions: build ## user-space instructions per request, connection and message, against the ratchets
 	@YUMEN=$(CURDIR)/$(YUMEN) bench/instructions.py

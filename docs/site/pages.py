@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Copies the pages of the repository to where the site generator reads them, and writes its navigation.
 
-A page keeps its path. The Chinese pages in docs/zh get the path of their original and the suffix `.zh.md`.
+A page keeps its path. The Chinese pages in docs/zh get the path of their original and `.zh` before their suffix.
 """
 
 import os
@@ -23,13 +23,14 @@ def target(path: str) -> str:
     if path in special:
         return special[path]
     if path.startswith(ZH):
-        return "docs/" + path.removeprefix(ZH).removesuffix(".md") + ".zh.md"
+        stem, suffix = posixpath.splitext(path.removeprefix(ZH))
+        return f"docs/{stem}.zh{suffix}"
     return path
 
 
 def linked(path: str) -> str:
     """The path of a linked page: the generator finds the language of a link itself."""
-    return target(path).replace(".zh.md", ".md")
+    return re.sub(r"\.zh(\.\w+)$", r"\1", target(path))
 
 
 def convert(path: str, text: str) -> str:
@@ -79,7 +80,7 @@ def index(pages: list[str]) -> str:
 
 
 def main(out: Path) -> None:
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "*.md", "docs/reference/yumen.yaml"],
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "*.md", "*/reference/yumen.yaml"],
                             cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
     shutil.rmtree(out, ignore_errors=True)
     pages = []

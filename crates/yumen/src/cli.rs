@@ -14,7 +14,7 @@ use crate::commands::manifest_args::ManifestArgs;
 use crate::commands::migrate::MigrateCommand;
 use crate::commands::plan::PlanArgs;
 use crate::commands::proxy::ProxyArgs;
-use crate::commands::reference::ReferenceKind;
+use crate::commands::reference::{ReferenceKind, ReferenceLanguage};
 use crate::commands::remote::{ChangeArgs, RemoteArgs};
 use crate::commands::revision_arg::RevisionArg;
 use crate::commands::secrets::SecretsCommand;
@@ -254,6 +254,9 @@ pub(crate) enum GatewayCommand {
         /// Document to print
         #[arg(value_enum)]
         what: ReferenceKind,
+        /// Language of the document
+        #[arg(long, value_enum, default_value = "en")]
+        language: ReferenceLanguage,
     },
 }
 

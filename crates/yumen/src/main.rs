@@ -134,7 +134,7 @@ fn run(command: GatewayCommand) -> anyhow::Result<ExitCode> {
                 .with_context(|| format!("cannot write man pages into {}", directory.display()))?;
             Ok(ExitCode::SUCCESS)
         }
-        GatewayCommand::Reference { what } => print(&reference::render(what)),
+        GatewayCommand::Reference { what, language } => print(&reference::render(what, language)?),
     }
 }
 

@@ -17,12 +17,16 @@ const DOCUMENTS: [&str; 5] = [
 ];
 
 /// Variables that examples of plugins refer to.
-const EXAMPLE_VARIABLES: [&str; 13] = [
+const EXAMPLE_VARIABLES: [&str; 17] = [
     "ALICE_KEY",
+    "BOB_KEY",
+    "BOB_PASSWORD",
     "CLICKHOUSE_PASSWORD",
     "CLS_SECRET_ID",
     "CLS_SECRET_KEY",
+    "CSRF_KEY",
     "GOOGLE_PRIVATE_KEY",
+    "JWT_SECRET",
     "KAFKA_PASSWORD",
     "LDAP_PASSWORD",
     "LOGGLY_TOKEN",
@@ -70,7 +74,8 @@ fn check(example: &str) -> Output {
         .arg(&file)
         .env("SHOP_CERT", pair.cert.pem())
         .env("SHOP_KEY", pair.signing_key.serialize_pem())
-        .envs(EXAMPLE_VARIABLES.map(|name| (name, "a-value-of-some-length")))
+        // Each value is different, since keys of consumers must be.
+        .envs(EXAMPLE_VARIABLES.map(|name| (name, format!("{name}-of-some-length"))))
         .output()
         .expect("the binary runs")
 }
@@ -154,18 +159,22 @@ fn invalid_successor_is_not_accepted() {
 #[test]
 fn the_reference_is_what_the_code_says() {
     let pages = [
-        ("plugins", "plugins.md"),
-        ("metrics", "metrics.md"),
-        ("config", "yumen.yaml"),
-        ("ingress-nginx", "ingress-nginx.md"),
+        ("plugins", "en", "docs/reference/plugins.md"),
+        ("metrics", "en", "docs/reference/metrics.md"),
+        ("config", "en", "docs/reference/yumen.yaml"),
+        ("ingress-nginx", "en", "docs/reference/ingress-nginx.md"),
+        ("plugins", "zh", "docs/zh/reference/plugins.md"),
+        ("metrics", "zh", "docs/zh/reference/metrics.md"),
+        ("config", "zh", "docs/zh/reference/yumen.yaml"),
     ];
-    for (part, file) in pages {
-        let generated = Command::new(env!("CARGO_BIN_EXE_yumen")).args(["reference", part]).output();
+    for (part, language, file) in pages {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_yumen"));
+        let generated = command.args(["reference", part, "--language", language]).output();
         let generated = String::from_utf8(generated.expect("the binary runs").stdout).expect("text");
-        let committed = read(&format!("docs/reference/{file}"));
+        let committed = read(file);
         let stale =
             generated.lines().zip(committed.lines()).find(|(generated, committed)| generated != committed);
-        assert!(generated == committed, "docs/reference/{file} is stale: run make docs; {stale:?}");
+        assert!(generated == committed, "{file} is stale: run make docs; {stale:?}");
     }
 }
 

@@ -268,13 +268,23 @@ fn written_settings_are_read() {
 
 #[test]
 fn the_reference_is_a_valid_file_of_all_defaults_and_every_field_is_documented() {
-    let text = reference();
+    let text = reference(&str::to_owned);
     assert_eq!(NodeConfig::parse(&text), Ok(NodeConfig::default()), "{text}");
     let mut commented = false;
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && *line != "-") {
         assert!(commented || line.starts_with('#'), "no comment above: {line}");
         commented = line.starts_with('#');
     }
+}
+
+#[test]
+fn a_translated_reference_is_valid_and_its_lines_break_between_characters() {
+    let text = reference(&|_| "监听器，".repeat(30));
+    assert_eq!(NodeConfig::parse(&text), Ok(NodeConfig::default()), "{text}");
+    // 100 columns are "# " and 49 characters; no line begins with a comma.
+    let comment: Vec<&str> = text.lines().skip(2).take_while(|line| line.starts_with("# ")).collect();
+    assert_eq!(comment.iter().map(|line| line.chars().count()).collect::<Vec<_>>(), [51, 51, 24], "{text}");
+    assert!(comment.iter().all(|line| !line.starts_with("# ，")), "{comment:?}");
 }
 
 #[test]
