@@ -122,7 +122,7 @@ impl V1State {
 }
 
 /// Paths and handlers.
-pub(crate) fn routes() -> [(&'static str, MethodRouter<V1State>); 27] {
+pub(crate) fn routes() -> [(&'static str, MethodRouter<V1State>); 28] {
     [
         ("/yumen/v1/revisions", get(history::list)),
         ("/yumen/v1/revisions/{revision}", get(history::one)),

@@ -92,7 +92,7 @@ impl OpenidProvider {
     }
 
     fn tls_client(&self) -> Result<Arc<rustls::ClientConfig>, String> {
-        self.tls.get(&SinkTls { verify: true, server_name: None, ca_pem: self.ca_pem.clone() })
+        self.tls.get(&SinkTls { verify: true, server_name: None, ca_pem: self.ca_pem.clone(), client: None })
     }
 
     /// Sends a request; the status and the body of its response.

@@ -99,7 +99,7 @@ pub(crate) struct OpenedLogin {
 }
 
 /// The place of a session in the store.
-struct StoredLogin {
+pub(super) struct StoredLogin {
     id: [u8; ID_BYTES],
     /// SHA-1 of the value as hexadecimal text, which Redis compares.
     digest: String,
@@ -537,7 +537,11 @@ impl SessionTimes {
 }
 
 impl OpenedLogin {
-    pub(super) fn read(text: &[u8], has_former_secret: bool, stored: Option<StoredLogin>) -> Option<OpenedLogin> {
+    pub(super) fn read(
+        text: &[u8],
+        has_former_secret: bool,
+        stored: Option<StoredLogin>,
+    ) -> Option<OpenedLogin> {
         let (times, json) = text.split_at_checked(TIMES_BYTES)?;
         let (created, used) = times.split_at(8);
         let times = SessionTimes {
