@@ -19,7 +19,7 @@ pub trait IdentityProvider: Send + Sync {
     /// The URL at the provider for a login with this seed, a random text that stays with the browser.
     fn login_url<'a>(&'a self, seed: &'a str) -> IdentityFuture<'a, String>;
 
-    /// The user who returns from the provider with this query.
+    /// The user of a callback with this query.
     fn identify<'a>(&'a self, seed: &'a str, query: &'a str) -> IdentityFuture<'a, KeyHolder>;
 }
 
@@ -54,7 +54,7 @@ impl std::fmt::Display for IdentityRefusal {
             IdentityRefusal::Unavailable(why) => write!(f, "the identity provider is not available: {why}"),
             IdentityRefusal::Foreign => f.write_str("no such login is in progress"),
             IdentityRefusal::Refused(why) => write!(f, "the identity provider refused: {why}"),
-            IdentityRefusal::NoRole(who) => write!(f, "{who} has no role: no row of openid.roles matches"),
+            IdentityRefusal::NoRole(user) => write!(f, "{user} has no role: no row of openid.roles matches"),
         }
     }
 }

@@ -300,7 +300,7 @@ impl Compiler {
                 }
             };
             let InputEffect { reported, outdated: owners, restaged: users, withdrawn } = effect;
-            withdrawn.iter().for_each(|name| self.texts.clear_last_good(name));
+            withdrawn.iter().for_each(|name| self.withdraw(name));
             self.problems.touch_all(reported);
             outdated.extend(owners);
             restaged.extend(users);

@@ -7,6 +7,7 @@ mod config;
 mod control;
 mod diagnostics;
 mod endpoints;
+mod environment;
 mod fetch;
 mod fetched;
 mod identity_provider;

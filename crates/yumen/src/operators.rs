@@ -36,11 +36,11 @@ use yumen_store::{Revision, Store, StoreError};
 
 use crate::admin_socket::{self, AdminSocketFile};
 use crate::config::cluster::NodeCluster;
-use crate::config::compiler::{self, ReadVariables};
 use crate::config::origin::ConfigSource;
 use crate::config::trial::TrialCompiler;
 use crate::control::{ControlHandle, InputSources};
 use crate::endpoints::dns::DnsMetrics;
+use crate::environment::{self, ReadVariables};
 use crate::fetched::FetchLedger;
 use crate::identity_provider::OpenidProvider;
 use crate::kubernetes::{self, NginxMetrics, ProcessUse};
@@ -282,7 +282,7 @@ fn admin_state(node: &NodeConfig, context: &OperatorContext) -> anyhow::Result<A
     let access = AdminAccess::new(&node.admin).map_err(|error| anyhow::anyhow!("admin.allow: {error}"))?;
     state.access = Arc::new(access);
     state.logins = failed_logins(&context.carry);
-    state.variables = Arc::new(compiler::environment);
+    state.variables = Arc::new(environment::variable);
     state.api_version = node.admin.api_version;
     state.stream_routes = !node.stream_listen.is_empty();
     Ok(state)

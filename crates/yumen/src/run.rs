@@ -105,7 +105,6 @@ fn start(launch: GatewayLaunch, successor: Option<&Successor>) -> anyhow::Result
     let by_worker = listeners_by_worker(&mut listeners, &services, commands)?;
     let (settings, publisher) = (services.settings.clone(), &config.publisher);
     let records = otlp_export::open_records(&node, &config.senders);
-    let records = records.as_ref();
     let workers =
         WorkerThreads::start(&node, &placement, publisher, settings, by_worker, &worker_duty, records)?;
     // Workers own duplicates. A handle left here would queue connections that no worker accepts.
@@ -121,9 +120,8 @@ fn start(launch: GatewayLaunch, successor: Option<&Successor>) -> anyhow::Result
     let ConfigRuntime { senders, carry, tls, acme, control, source, handover_store, trial, .. } = config;
     tls.tend(&runtime, &node, &control);
     watch_plugins(&runtime, &node, &context);
-    let mut exclusive: Vec<AbortHandle> =
-        // Only one process of a node may order certificates.
-        acme.into_iter().map(|acme| runtime.spawn(acme.tend()).abort_handle()).collect();
+    // Only one process of a node may order certificates.
+    let mut exclusive = Vec::from_iter(acme.map(|acme| runtime.spawn(acme.tend()).abort_handle()));
     let mut operators = OperatorServers::serve(&runtime, &node, &context, operator_sockets)?;
     // After the workers accept: the predecessor stops only then.
     let draining = successor.map(|successor| successor.take_over(received.drain_limits)).transpose()?;
@@ -136,8 +134,8 @@ fn start(launch: GatewayLaunch, successor: Option<&Successor>) -> anyhow::Result
         draining.start_sync(PredecessorSync { carry, store: handover_store, control: control.clone() })?;
     }
     exclusive.extend(watch_config(&runtime, &source, trial, &control, &cluster));
-    let problems = control.status.problems();
-    announce::announce(&listeners, &operators, open_files, worker_count, &node, given, &problems);
+    let found = &control.status.problems();
+    announce::announce(&listeners, &operators, open_files, worker_count, &node, given, found);
     Ok(GatewayProcess {
         node,
         runtime,

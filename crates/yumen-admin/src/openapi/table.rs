@@ -185,6 +185,8 @@ fn extension_endpoints() -> Vec<ApiEndpoint> {
     let shape = ApiPayload::Shape;
     let (one, rollback) = ("/revisions/{revision}", "/revisions/{revision}/rollback");
     let (question, explanation) = (shape("question"), ApiPayload::ShapeOrText("explanation"));
+    let top = "Use of routes, upstreams, plugins, consumers and sinks since the start";
+    let apply = "Write and delete objects in one transaction";
     vec![
         get("/revisions", "List revisions, the newest first", shape("revisions"), HISTORY),
         get(one, "Changes of one revision", shape("revision"), &[]),
@@ -194,13 +196,7 @@ fn extension_endpoints() -> Vec<ApiEndpoint> {
         get("/cluster", "The nodes that share the store, and their progress", shape("cluster"), &[]),
         get("/problems", "Problems of the active configuration", shape("problems"), &[]),
         post("/explain", "Explanation of a request or a stream", question, explanation, ASKED),
-        post(
-            "/apply",
-            "Write and delete objects in one transaction",
-            shape("transaction"),
-            shape("written"),
-            BULK,
-        ),
+        post("/apply", apply, shape("transaction"), shape("written"), BULK),
         post(
             "/import",
             "Write a whole document",
@@ -226,12 +222,7 @@ fn extension_endpoints() -> Vec<ApiEndpoint> {
         get("/backup", "A copy of the store, as a file", ApiPayload::Bytes, &[]),
         get("/export", "The whole configuration, private keys included", ApiPayload::Yaml, &[WRITTEN]),
         get("/listeners", "States of the configuration's listeners", ApiPayload::Any, &[]),
-        get(
-            "/top",
-            "Use of routes, upstreams, plugins, consumers and sinks since the start",
-            ApiPayload::Any,
-            &[],
-        ),
+        get("/top", top, ApiPayload::Any, &[]),
         get("/openapi.json", "This document", ApiPayload::Any, &[]),
     ]
 }
@@ -246,73 +237,33 @@ fn dashboard_endpoints() -> Vec<ApiEndpoint> {
     const SINCE: &[ApiArgument] = &[number("since")];
     const REFERENCE: &[ApiArgument] = &[ApiArgument { is_required: true, ..text("reference") }];
     const ORIGIN: &[ApiArgument] = &[text("origin")];
-    let at = |method, path: &str, summary: &str, status, gives, query| ApiEndpoint {
-        gives: vec![(status, gives)],
+    let at = |method, path: &str, summary: &str, gives, query| ApiEndpoint {
+        gives: vec![(200, gives)],
         query,
         ..endpoint(method, format!("{V1}{path}"), "dashboard", summary)
     };
+    let get = |path, summary, gives, query| at("get", path, summary, gives, query);
     let shape = ApiPayload::Shape;
+    let open = "Open a session: a cookie and a token that stand for the key together";
+    let live = "Rates of the last five minutes, in samples of two seconds";
+    let objects = "Objects in short form, or the changes since a revision";
+    let recent = "Recent requests, if observe.list_recent_requests is on";
+    let forget = "Drop the value of a secret and fetch it again";
     vec![
-        at("get", "/session", "The holder of the key or the session", 200, shape("session"), &[]),
-        at(
-            "post",
-            "/session",
-            "Open a session: a cookie and a token that stand for the key together",
-            200,
-            shape("opened_session"),
-            &[],
-        ),
-        at("delete", "/session", "End the session", 204, ApiPayload::Nothing, &[]),
-        at(
-            "get",
-            "/live",
-            "Rates of the last five minutes, in samples of two seconds",
-            200,
-            shape("live"),
-            LIVE,
-        ),
-        at(
-            "get",
-            "/objects/{kind}",
-            "Objects in short form, or the changes since a revision",
-            200,
-            shape("objects"),
-            SINCE,
-        ),
-        at(
-            "get",
-            "/upstreams",
-            "Upstreams with the state of their endpoints",
-            200,
-            shape("upstreams"),
-            ORIGIN,
-        ),
-        at(
-            "get",
-            "/certificates",
-            "Validity of the server certificates in use",
-            200,
-            shape("certificates"),
-            &[],
-        ),
-        at(
-            "get",
-            "/recent",
-            "Recent requests, if observe.list_recent_requests is on",
-            200,
-            ApiPayload::Any,
-            &[],
-        ),
-        at("get", "/secrets", "References to secret managers, without values", 200, shape("secrets"), &[]),
-        at("post", "/secrets/refresh", "Fetch the values of all secrets", 200, shape("refreshed"), &[]),
-        at(
-            "post",
-            "/secrets/forget",
-            "Drop the value of a secret and fetch it again",
-            200,
-            shape("forgotten"),
-            REFERENCE,
-        ),
+        get("/session", "The holder of the key or the session", shape("session"), &[]),
+        at("post", "/session", open, shape("opened_session"), &[]),
+        ApiEndpoint {
+            gives: vec![(204, ApiPayload::Nothing)],
+            ..at("delete", "/session", "End the session", ApiPayload::Nothing, &[])
+        },
+        get("/live", live, shape("live"), LIVE),
+        get("/objects/{kind}", objects, shape("objects"), SINCE),
+        get("/upstreams", "Upstreams with the state of their endpoints", shape("upstreams"), ORIGIN),
+        get("/certificates", "Validity of the server certificates in use", shape("certificates"), &[]),
+        get("/recent", recent, ApiPayload::Any, &[]),
+        get("/secrets", "References to secret managers, without values", shape("secrets"), &[]),
+        at("post", "/secrets/refresh", "Fetch the values of all secrets", shape("refreshed"), &[]),
+        at("post", "/secrets/forget", forget, shape("forgotten"), REFERENCE),
     ]
 }
 

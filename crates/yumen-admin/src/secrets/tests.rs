@@ -228,8 +228,12 @@ fn header_fields_that_grant_access_are_hidden_in_every_map_of_fields() {
     let pairs: Value = names.iter().map(|name| json!({ "key": name, "value": CANARY })).collect();
     let mut checked = 0;
     for_each_member(|sample, path, schema| {
-        // A schema of fields has no values of fields.
         let name = last_name(path);
+        // `upstream_header` of `deadline` names one field and its format.
+        if schema["properties"]["name"].is_object() {
+            return;
+        }
+        // A schema of fields has no values of fields.
         if !name.contains("header") || name == "header_schema" || path.last().is_some_and(|last| last != name)
         {
             return;

@@ -66,8 +66,7 @@ async fn walk(
     request: Box<RequestHead>,
     watch: Option<Rc<ExchangeStopwatch>>,
 ) -> After {
-    let worker = conn.worker.clone();
-    let peer = conn.peer.clone();
+    let (worker, peer) = (conn.worker.clone(), conn.peer.clone());
     let pinned = worker.pinned();
     let newer = UpstreamVersions::default();
     let mut flow = ExchangeStats { received_bytes: request.received_bytes(), ..ExchangeStats::default() };
@@ -77,7 +76,7 @@ async fn walk(
     if let Some(real_ip) = real_ip_of(&worker, &pinned, &peer) {
         real_ip.apply(&mut ex);
     }
-    // After `real_ip`, which reads the forwarding fields that `distrust` removes.
+    // After `real_ip`, which reads fields that this removes.
     if !peer.trusted {
         forwarded::distrust(&mut ex.request.fields, &worker.settings.forwarding.trusted);
     }

@@ -11,8 +11,8 @@ use yumen_config::{Resource, document};
 use yumen_import::{ImportContext, ImportFinding, ImportLevel, ImportResult, kong};
 
 use super::{offline, output};
-use crate::config::compiler;
 use crate::diagnostics::{ConfigProblems, ExitStatus, SourceText};
+use crate::environment;
 use crate::node::NodeFile;
 use crate::process::private_file;
 
@@ -54,7 +54,7 @@ pub(crate) fn kong(args: &ImportArgs) -> anyhow::Result<ExitCode> {
         Err(error) => error,
     })?;
     let context = ImportContext {
-        environment: &compiler::environment,
+        environment: &environment::variable,
         runs: &|plugin| yumen_plugins::BUILTIN.iter().any(|kind| kind.name == plugin),
     };
     let ImportResult { resources, mut report } = match kong::import(&source.text, &context) {

@@ -10,6 +10,7 @@ use yumen_snapshot::{Snapshot, policy};
 
 use crate::config::compiler;
 use crate::diagnostics::SourceText;
+use crate::environment;
 use crate::kubernetes::{ManifestObjects, ManifestTranslator, TranslatedManifests};
 use crate::node::NodeFile;
 
@@ -30,7 +31,7 @@ pub(crate) struct CompiledFile {
 /// Parses a file into its resources and the problems of the text itself.
 pub(crate) fn read(file: &Path) -> anyhow::Result<(SourceText, Vec<Resource>, Vec<Problem>)> {
     let source = SourceText::read(file)?;
-    let (resources, mut problems) = document::parse(&source.text, &compiler::environment);
+    let (resources, mut problems) = document::parse(&source.text, &environment::variable);
     source.locate_and_sort(&mut problems);
     Ok((source, resources, problems))
 }
@@ -39,7 +40,7 @@ pub(crate) fn read(file: &Path) -> anyhow::Result<(SourceText, Vec<Resource>, Ve
 pub(crate) fn load(file: &Path, node: &NodeFile) -> anyhow::Result<CompiledFile> {
     let node = node.read()?;
     let source = SourceText::read(file)?;
-    let (resources, mut problems) = document::parse(&source.text, &compiler::environment);
+    let (resources, mut problems) = document::parse(&source.text, &environment::variable);
     let mut compiler = compiler(&node);
     let snapshot = compiler.replace_all(resources.clone(), 1).snapshot;
     problems.extend(compiler.problems());

@@ -1,9 +1,7 @@
 //! Construction of the compiler for the live path, offline commands and trials.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use serde_json::Value;
 use yumen_config::NodeConfig;
 use yumen_config::node::StoreKind;
 use yumen_plugin::kind::NodeFacts;
@@ -13,27 +11,7 @@ use yumen_snapshot::RequestRules;
 use yumen_snapshot::compile::{Compiler, CompilerEnv, UpstreamDefaults};
 use yumen_snapshot::upstream::{AttemptTimeouts, KeepaliveLimits};
 
-/// Values of environment variables that the configuration has read, which no output may show.
-#[derive(Default)]
-pub(crate) struct ReadVariables(Mutex<BTreeSet<String>>);
-
-impl ReadVariables {
-    fn read(&self, name: &str) -> Option<String> {
-        let value = environment(name)?;
-        let mut values = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // A reference may take a member of a variable with JSON.
-        if let Ok(Value::Object(members)) = serde_json::from_str(&value) {
-            values.extend(members.values().filter_map(Value::as_str).map(str::to_owned));
-        }
-        values.insert(value.clone());
-        Some(value)
-    }
-
-    /// The values.
-    pub(crate) fn values(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
-    }
-}
+use crate::environment::ReadVariables;
 
 /// Creates a compiler for a node with these settings, which notes the environment variables that it reads.
 pub(crate) fn new(
@@ -95,9 +73,4 @@ fn read_plugin_file(path: &str) -> Result<String, String> {
         return Err(format!("{path} is not a regular file of at most 1 MiB"));
     }
     std::fs::read_to_string(path).map_err(failed)
-}
-
-/// Value of an environment variable, for documents and for `$env://` references.
-pub(crate) fn environment(name: &str) -> Option<String> {
-    std::env::var(name).ok()
 }

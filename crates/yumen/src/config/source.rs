@@ -24,7 +24,6 @@ use yumen_store::{
 };
 use yumen_store::{open_keyring, open_or_last_good};
 
-use super::compiler;
 use super::exclusive_store::ExclusiveStore;
 use super::given::GivenResources;
 use super::handover_store::HandoverStore;
@@ -32,6 +31,7 @@ use super::origin::ConfigSource;
 use super::trial::TrialCompiler;
 use crate::control::{ControlHandle, ControlMessage, ProblemSource, follow_store};
 use crate::diagnostics::SourceText;
+use crate::environment;
 use crate::kubernetes::KubernetesSource;
 use crate::serving::listener_supervisor::ListenerStates;
 use crate::tls::ACME_SHARED_KEYS;
@@ -406,7 +406,7 @@ impl DocumentReader {
     /// Content of a document; `None` if it is unreadable or fails its own tests.
     fn read(&self, text: &str, otherwise: DocumentFallback) -> Option<ReadDocument> {
         // Files may refer to environment variables, unlike documents that are written to a store.
-        let (resources, mut problems) = document::parse(text, &compiler::environment);
+        let (resources, mut problems) = document::parse(text, &environment::variable);
         let mut unreadable: Vec<Kind> = problems.iter().filter_map(document::unreadable_section).collect();
         // A list of consumers contains credentials as well.
         unreadable.extend(

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::config::compiler::ReadVariables;
 use crate::endpoints::discovery::ServiceLedger;
 use crate::endpoints::dns::HostNames;
 use crate::endpoints::inputs::KnownInputs;
+use crate::environment::ReadVariables;
 use crate::fetched::FetchLedger;
 
 /// Live sources of known inputs.

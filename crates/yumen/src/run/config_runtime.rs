@@ -18,7 +18,7 @@ use yumen_store::LastGoodVersions;
 
 use super::bootstrap::GatewayBootstrap;
 use crate::config::cluster::{self, NodeCluster};
-use crate::config::compiler::{self, ReadVariables};
+use crate::config::compiler;
 use crate::config::guard::GuardedStore;
 use crate::config::handover_store::HandoverStore;
 use crate::config::origin::ConfigSource;
@@ -29,6 +29,7 @@ use crate::control::{self, ControlContext, ControlHandle, ControlMessage, InputS
 use crate::endpoints::discovery::{self, ServiceLedger};
 use crate::endpoints::dns::{self, HostNames};
 use crate::endpoints::inputs::{KnownDocuments, KnownInputs};
+use crate::environment::ReadVariables;
 use crate::fetched::{self, FetchLedger};
 use crate::operators::{OperatorContext, OperatorSockets};
 use crate::senders::LogSenders;
@@ -67,15 +68,10 @@ impl ConfigRuntime {
         let mut tls = TlsServices::new(node, &received.ticket_keys, &received.staples)?;
         let sinks = Arc::<SinkRegistry>::default();
         let (actual, variables) = (listeners.actual(node), Arc::<ReadVariables>::default());
-        let compiler = compiler::new(
-            &actual,
-            bootstrap.worker_count,
-            carry.clone(),
-            tls.loader.clone(),
-            variables.clone(),
-        )
-        .with_sinks(sinks.clone())
-        .with_secrets();
+        let (worker_count, loader) = (bootstrap.worker_count, tls.loader.clone());
+        let compiler = compiler::new(&actual, worker_count, carry.clone(), loader, variables.clone())
+            .with_sinks(sinks.clone())
+            .with_secrets();
         let trial = Arc::new(TrialCompiler::new(&compiler));
         let versions = Arc::new(LastGoodVersions::default());
         let control = control::start(
@@ -105,10 +101,8 @@ impl ConfigRuntime {
             versions,
             runtime,
         )?;
-        if let (Some(acme), ConfigSource::Etcd(store)) = (&mut acme, &source.source) {
-            // Before the first compilation, so that certificates of other nodes are in it.
-            acme.share(node, store, runtime).context("acme")?;
-        }
+        // Before the first compilation, so that certificates of other nodes are in it.
+        share_certificates(acme.as_mut(), &source.source, node, runtime)?;
         // A restored store may be at a lower revision than the predecessor had applied.
         control.applied_tracker.start_at(received.applied.min(source.store.state().revision));
         // After the store is open; the first compilation waits for the addresses of its names.
@@ -233,6 +227,17 @@ fn applied_tracker_of(successor: Option<&Successor>) -> AppliedTracker {
         Some(_) => AppliedTracker::with_predecessor(),
         None => AppliedTracker::alone(),
     }
+}
+
+/// Shares the certificates of ACME with the nodes of a cluster.
+fn share_certificates(
+    acme: Option<&mut AcmeManager>,
+    source: &ConfigSource,
+    node: &NodeConfig,
+    runtime: &Runtime,
+) -> anyhow::Result<()> {
+    let (Some(acme), ConfigSource::Etcd(store)) = (acme, source) else { return Ok(()) };
+    acme.share(node, store, runtime).context("acme")
 }
 
 /// Starts name resolution, service discovery and fetching from the known inputs; returns them as input sources.

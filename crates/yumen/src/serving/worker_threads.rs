@@ -47,7 +47,7 @@ impl WorkerThreads {
         settings: Arc<WorkerSettings>,
         listeners: Vec<WorkerListeners>,
         duty: &watch::Receiver<WorkerDuty>,
-        otlp_log: Option<&SinkHandle>,
+        otlp_log: Option<SinkHandle>,
     ) -> anyhow::Result<WorkerThreads> {
         let (log_queue, log_writer) = start_access_log(node)?;
         let log_format = log_format(node)?;
@@ -62,7 +62,7 @@ impl WorkerThreads {
                 counters: counters.clone(),
                 applied: applied.clone(),
                 log: log_queue.as_ref().map(|queue| AccessLogBuffer::new(log_format.clone(), queue.clone())),
-                otlp_log: otlp_log.cloned(),
+                otlp_log: otlp_log.clone(),
                 duty: duty.clone(),
                 seed: seed()?,
             };

@@ -145,8 +145,9 @@ impl FetchedDocuments {
         let rebuilds = request.delivery == FetchDelivery::Rebuild;
         if result.forgets {
             entry.cell.clear();
-            // The last good version of an object has the value as well.
+            // The version of an object in force has the value as well. The object is staged again without it.
             effect.withdrawn.extend(entry.owners.keys().cloned());
+            effect.restaged.extend(entry.owners.keys().cloned());
         }
         // A repeated failure changes no problem, so it touches no owner.
         if entry.failure != result.failure {

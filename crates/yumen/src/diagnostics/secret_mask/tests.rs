@@ -19,7 +19,7 @@ fn secrets_are_masked_by_their_names() {
         "routes/1",
         Some("{\"client_secret\": *****, \"n\": 1}"),
     );
-    check("uri: http://u:pw@a.test", 1, "routes/1", Some("uri: ****************"));
+    check("uri: http://u:pw@a.test", 1, "routes/1", Some("uri: ******************"));
     check("uri: /push?sig=ab", 1, "routes/1", Some("uri: ************"));
     check("{ token: abc, count: 2 }", 1, "routes/1", Some("{ token: ***, count: 2 }"));
     check("plugins: { key-auth: { key: x } }", 1, "consumers/a", Some("plugins: { key-auth: { key: * } }"));
