@@ -244,6 +244,8 @@ fn requests_without_a_key_are_refused() {
         "/yumen/v1/openapi.json",
     ];
     for wrong in ["", "wrong"] {
+        // A node answers 429 after many wrong keys.
+        let (gateway, _) = Gateway::embedded();
         let admin = Admin { gateway: &gateway, key: wrong.into() };
         for path in paths {
             assert_eq!(admin.ask("GET", path, "").status, 401, "{path}");
