@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 /// Whether a byte is printable ASCII without a meaning in JSON strings.
 fn is_plain_byte(byte: u8) -> bool {
     // Without a branch, so that the loop over a block becomes vector instructions.
-    (byte >= 0x20) & (byte < 0x7f) & (byte != b'"') & (byte != b'\\')
+    (b' '..=b'~').contains(&byte) & (byte != b'"') & (byte != b'\\')
 }
 
 /// Whether all bytes are plain. Nearly all texts of requests are, and need no parsing as UTF-8.

@@ -94,13 +94,16 @@ fn time(unix_ms: u64) -> String {
     yumen_base::utc_text(unix_ms / 1000)
 }
 
+/// A value and the request to its task.
+type ValueAsk = (Arc<FetchRequest>, FetchAsk);
+
 /// State of all fetched values, and the way to ask for a fetch.
 #[derive(Debug)]
 pub(crate) struct FetchLedger {
     lines: Mutex<FetchLines>,
-    asked: UnboundedSender<(Arc<FetchRequest>, FetchAsk)>,
+    asked: UnboundedSender<ValueAsk>,
     /// Taken by the fetching service.
-    asks: Mutex<Option<UnboundedReceiver<(Arc<FetchRequest>, FetchAsk)>>>,
+    asks: Mutex<Option<UnboundedReceiver<ValueAsk>>>,
 }
 
 /// A request to the task of a value.
@@ -132,7 +135,7 @@ impl FetchLedger {
     }
 
     /// The fetches that are asked for. The first caller gets them.
-    pub(super) fn listen(&self) -> UnboundedReceiver<(Arc<FetchRequest>, FetchAsk)> {
+    pub(super) fn listen(&self) -> UnboundedReceiver<ValueAsk> {
         let taken = self.asks.lock().unwrap_or_else(PoisonError::into_inner).take();
         taken.unwrap_or_else(|| unbounded_channel().1)
     }
