@@ -249,6 +249,12 @@ pub(crate) fn login_origin(request: &Request) -> Option<LoginOrigin> {
     Some(LoginOrigin::new(*address, is_own_page(request).is_err()))
 }
 
+/// The origin of a login by its address alone.
+pub(crate) fn address_origin(request: &Request) -> Option<LoginOrigin> {
+    let AdminPeer(address) = request.extensions().get::<AdminPeer>()?;
+    Some(LoginOrigin::new(*address, false))
+}
+
 /// The holder of a key, unless its address has to wait.
 fn checked_key<'a>(
     guard: &LoginGuard,

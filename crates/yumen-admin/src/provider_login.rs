@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::json;
 
-use crate::access::{cookies, login_origin};
+use crate::access::{address_origin, cookies, login_origin};
 use crate::api::AdminState;
 use crate::completed_logins::COMPLETION_TIME;
 use crate::dashboard;
@@ -81,8 +81,8 @@ fn to_page(fragment: &str, cookie: Option<String>) -> Response {
 
 /// The page after a failure, which is counted and logged.
 fn failed(state: &AdminState, origin: Option<LoginOrigin>, refusal: &IdentityRefusal) -> Response {
-    if let IdentityRefusal::Unavailable(_) = refusal {
-        // No attempt of a client.
+    if let IdentityRefusal::Unavailable(_) | IdentityRefusal::Foreign = refusal {
+        // No attempt of a client, or one that any page can cause and that costs no request to the provider.
         tracing::warn!(reason = %refusal, "dashboard login failed");
     } else if let Some(origin) = origin {
         state.logins.record_failure(origin, LoginForm::Openid, &refusal.to_string(), Instant::now());
@@ -127,15 +127,16 @@ async fn begin(State(state): State<AdminState>, request: Request) -> Result<Resp
 async fn callback(State(state): State<AdminState>, request: Request) -> Result<Response, ApiRefusal> {
     dashboard::refused(&state, &request).map_or(Ok(()), Err)?;
     let provider = state.identity.clone().ok_or_else(no_provider)?;
-    let (origin, is_secure) = (login_origin(&request), provider.is_over_tls());
-    // Each attempt costs a request to the provider.
-    if must_wait(&state, origin) {
-        return Ok(to_page("login-limited", None));
-    }
+    // The way back begins at the provider, another site, so the site of the request separates no attackers here.
+    let (origin, is_secure) = (address_origin(&request), provider.is_over_tls());
     let query = request.uri().query().unwrap_or_default();
     if login_cookies(request.headers(), is_secure).next().is_none() {
         // Nothing to check: any page can lead a browser here, which is no attempt of its user.
         return Ok(to_page("login-expired", None));
+    }
+    // Each attempt costs a request to the provider.
+    if must_wait(&state, origin) {
+        return Ok(to_page("login-limited", None));
     }
     let mut identified = Err(IdentityRefusal::Foreign);
     for seed in login_cookies(request.headers(), is_secure) {

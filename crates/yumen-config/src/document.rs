@@ -98,7 +98,8 @@ fn collect<'l>(text: &'l str, meant: DocumentUse<'l>) -> (ResourceCollector<'l>,
         _ => None,
     };
     let (marks, marked) = marked.unzip();
-    let mut collector = ResourceCollector::new(meant, DocumentVariables::of(meant, text, marks), !is_json);
+    let variables = DocumentVariables::of(meant, text, marks);
+    let mut collector = ResourceCollector::new(meant, variables, !is_json, text.len());
     let outcome = match is_json {
         true => read_json(text, &mut collector),
         false => read_yaml(text, marked.as_deref().unwrap_or(text), &mut collector),

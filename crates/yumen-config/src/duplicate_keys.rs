@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::map::Entry;
 use serde_json::{Map, Number, Value};
 
@@ -47,25 +47,38 @@ pub fn message_at(path: &str) -> String {
 pub fn from_json(text: &[u8]) -> Result<DuplicateCheckedValue, JsonTextError> {
     let text = JsonText::new(text);
     let mut json = serde_json::Deserializer::from_slice(text.strict());
-    let read = DuplicateKeyReader.deserialize(&mut json);
+    // Nothing in JSON repeats a text.
+    let mut bytes_left = usize::MAX;
+    let read = DuplicateKeyReader { bytes_left: &mut bytes_left }.deserialize(&mut json);
     // Otherwise a second value behind the first would be ignored silently.
     read.and_then(|read| json.end().map(|()| read)).map_err(|error| text.error(&error))
 }
 
 /// Parses one YAML document; merge keys (`<<`) are ordinary members here.
 pub fn from_yaml(text: &[u8]) -> Result<DuplicateCheckedValue, serde_yaml_ng::Error> {
-    DuplicateKeyReader.deserialize(serde_yaml_ng::Deserializer::from_slice(text))
+    let bytes_left = &mut expanded_bytes_max(text.len());
+    DuplicateKeyReader { bytes_left }.deserialize(serde_yaml_ng::Deserializer::from_slice(text))
+}
+
+/// Bytes that the names and texts of a YAML document of this length may have. An alias repeats a text for two bytes of
+/// input, and the library bounds only the number of repeated nodes.
+pub(crate) fn expanded_bytes_max(length: usize) -> usize {
+    length.saturating_mul(8).saturating_add(1024 * 1024)
 }
 
 /// Seed for one value of a larger text.
-pub(crate) struct DuplicateKeyReader;
+pub(crate) struct DuplicateKeyReader<'b> {
+    /// Bytes that names and texts may still have.
+    pub(crate) bytes_left: &'b mut usize,
+}
 
-impl<'de> DeserializeSeed<'de> for DuplicateKeyReader {
+impl<'de> DeserializeSeed<'de> for DuplicateKeyReader<'_> {
     type Value = DuplicateCheckedValue;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<DuplicateCheckedValue, D::Error> {
         let mut duplicates = Vec::new();
-        let seed = DuplicateKeySeed { step: JsonPathStep::Top, duplicates: &mut duplicates };
+        let bytes_left = self.bytes_left;
+        let seed = DuplicateKeySeed { step: JsonPathStep::Top, duplicates: &mut duplicates, bytes_left };
         let value = seed.deserialize(deserializer)?;
         Ok(DuplicateCheckedValue { value, duplicates })
     }
@@ -95,6 +108,15 @@ impl fmt::Display for JsonPathStep<'_> {
 struct DuplicateKeySeed<'a> {
     step: JsonPathStep<'a>,
     duplicates: &'a mut Vec<String>,
+    bytes_left: &'a mut usize,
+}
+
+impl DuplicateKeySeed<'_> {
+    fn take<E: Error>(&mut self, text: &str) -> Result<(), E> {
+        let left = self.bytes_left.checked_sub(text.len());
+        *self.bytes_left = left.ok_or_else(|| E::custom("the aliases (\"*name\") repeat too much text"))?;
+        Ok(())
+    }
 }
 
 impl<'de> DeserializeSeed<'de> for DuplicateKeySeed<'_> {
@@ -112,9 +134,10 @@ impl<'de> Visitor<'de> for DuplicateKeySeed<'_> {
         f.write_str("any valid JSON value")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Value, A::Error> {
         let mut members = Map::new();
         while let Some(name) = map.next_key::<String>()? {
+            self.take(&name)?;
             // One search of the map serves the check and the insertion.
             let member = members.entry(name);
             let step = JsonPathStep::Member(&self.step, member.key());
@@ -125,7 +148,11 @@ impl<'de> Visitor<'de> for DuplicateKeySeed<'_> {
                     self.duplicates.push(path);
                 }
             }
-            let value = map.next_value_seed(DuplicateKeySeed { step, duplicates: &mut *self.duplicates })?;
+            let value = map.next_value_seed(DuplicateKeySeed {
+                step,
+                duplicates: &mut *self.duplicates,
+                bytes_left: &mut *self.bytes_left,
+            })?;
             match member {
                 Entry::Vacant(entry) => {
                     entry.insert(value);
@@ -142,18 +169,21 @@ impl<'de> Visitor<'de> for DuplicateKeySeed<'_> {
         let mut items = Vec::new();
         loop {
             let step = JsonPathStep::Item(&self.step, items.len());
-            match seq.next_element_seed(DuplicateKeySeed { step, duplicates: &mut *self.duplicates })? {
+            let (duplicates, bytes_left) = (&mut *self.duplicates, &mut *self.bytes_left);
+            match seq.next_element_seed(DuplicateKeySeed { step, duplicates, bytes_left })? {
                 Some(item) => items.push(item),
                 None => return Ok(Value::Array(items)),
             }
         }
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+    fn visit_str<E: Error>(mut self, text: &str) -> Result<Value, E> {
+        self.take(text)?;
         Ok(Value::String(text.to_owned()))
     }
 
-    fn visit_string<E>(self, text: String) -> Result<Value, E> {
+    fn visit_string<E: Error>(mut self, text: String) -> Result<Value, E> {
+        self.take(&text)?;
         Ok(Value::String(text))
     }
 

@@ -34,7 +34,10 @@ fn any_text(value: &Value, is_one: &impl Fn(&str) -> bool) -> bool {
 }
 
 fn quote(value: &mut Value, mark: char) {
-    let quoted = |text: String| if is_another_type(&text) { format!("{mark}{text}{mark}") } else { text };
+    // The library puts quotes of its own around a text with one of these.
+    let has_quotes = |text: &str| text.contains('\t') || text.contains(": ") || text.ends_with([':', ' ']);
+    let needs_quotes = |text: &str| is_another_type(text) && !has_quotes(text);
+    let quoted = |text: String| if needs_quotes(&text) { format!("{mark}{text}{mark}") } else { text };
     match value {
         Value::String(text) => *text = quoted(std::mem::take(text)),
         Value::Array(items) => items.iter_mut().for_each(|item| quote(item, mark)),

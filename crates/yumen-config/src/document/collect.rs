@@ -13,7 +13,7 @@ use super::Lookup;
 use super::foreign;
 use super::identity::{self, ItemIdentity};
 use super::substitute::{self, DocumentVariables};
-use crate::duplicate_keys::{DuplicateCheckedValue, DuplicateKeyReader, message_at};
+use crate::duplicate_keys::{DuplicateCheckedValue, DuplicateKeyReader, expanded_bytes_max, message_at};
 use crate::hint::suggestion;
 use crate::resource::{
     self, Kind, PluginRole, Resource, ResourceDefect, id_of_position, is_named_by_position, mark,
@@ -36,6 +36,8 @@ pub(super) struct ResourceCollector<'l> {
     variables: Option<DocumentVariables<'l>>,
     /// Whether a member `<<` is a YAML merge key; false for JSON.
     merges: bool,
+    /// Bytes that names and texts of items may still have.
+    bytes_left: usize,
     resources: Vec<Resource>,
     problems: Vec<Problem>,
     /// Items so far by kind, over all lists of the kind. Positions derive from these counts.
@@ -68,11 +70,13 @@ impl<'l> ResourceCollector<'l> {
         meant: DocumentUse<'l>,
         variables: Option<DocumentVariables<'l>>,
         merges: bool,
+        bytes: usize,
     ) -> ResourceCollector<'l> {
         ResourceCollector {
             meant,
             variables,
             merges,
+            bytes_left: expanded_bytes_max(bytes),
             resources: Vec::new(),
             problems: Vec::new(),
             counts: HashMap::new(),
@@ -439,7 +443,9 @@ impl<'de> Visitor<'de> for KindItemsSeed<'_, '_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        while let Some(item) = seq.next_element_seed(DuplicateKeyReader)? {
+        while let Some(item) =
+            seq.next_element_seed(DuplicateKeyReader { bytes_left: &mut self.collector.bytes_left })?
+        {
             self.collector.item(self.kind, item);
         }
         Ok(())

@@ -74,6 +74,17 @@ fn aliases_cannot_explode() {
 }
 
 #[test]
+fn aliases_cannot_repeat_a_long_text_without_end() {
+    let long = "x".repeat(200_000);
+    let yaml = format!("x: &a {long}\nroutes:\n- id: 1\n  vars: [{}]\n", vec!["*a"; 20_000].join(","));
+    let (resources, problems) = read(&yaml);
+    assert!(resources.is_empty());
+    assert!(problems[0].contains("repeat too much text"), "{problems:?}");
+    let error = crate::duplicate_keys::from_yaml(yaml.as_bytes()).unwrap_err().to_string();
+    assert!(error.contains("repeat too much text"), "{error}");
+}
+
+#[test]
 fn nesting_without_end_is_a_problem() {
     let deep = "[".repeat(20_000) + &"]".repeat(20_000);
     for text in [format!("routes:\n- id: 1\n  vars: {deep}\n"), format!("{{\"routes\": [{deep}]}}")] {

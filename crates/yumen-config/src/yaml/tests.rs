@@ -87,3 +87,15 @@ fn no_character_of_a_text_is_taken_for_a_quote() {
     let all: String = ('\u{e000}'..='\u{e005}').collect();
     check(json!({ "a": "on", "b": all }), &format!("a: 'on'\nb: {all}\n"));
 }
+
+#[test]
+fn dates_with_marks_of_yaml_survive() {
+    for text in ["2001-01-01 : 5", "2001-01-01\t1", "2001-01-01 :", "2001-01-01 : : "] {
+        for value in [json!({ "a": text }), json!({ text: 1 }), json!([text])] {
+            let written = write(value.clone()).expect("it can be written");
+            let read: Value =
+                serde_yaml_ng::from_str(&written).unwrap_or_else(|error| panic!("{written}: {error}"));
+            assert_eq!(read, value, "{written}");
+        }
+    }
+}

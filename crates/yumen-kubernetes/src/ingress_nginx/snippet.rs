@@ -39,7 +39,8 @@ pub enum SnippetPlace {
 /// Translates a snippet. The first directive that has no translation refuses the whole snippet.
 pub fn translate_snippet(text: &str, place: SnippetPlace) -> Result<SnippetPlan, SnippetRefusal> {
     let directives = parse_snippet(text).map_err(|mut refusal| {
-        refusal.guards = directives::has_guarding_word(text);
+        // Any text may guard if its directives are not known.
+        refusal.guards = true;
         refusal
     })?;
     translate_directives(&directives, place).map_err(|mut refusal| {

@@ -207,35 +207,35 @@ const GUARDS: [&str; 15] = [
 ];
 
 /// Fields of requests by which a service admits no client: those of connections and of the way of a request.
-const PLAIN_FIELDS: [&str; 4] = ["accept-encoding", "connection", "host", "upgrade"];
+const PLAIN_FIELDS: [&str; 9] = [
+    "accept-encoding",
+    "connection",
+    "host",
+    "upgrade",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-port",
+    "x-forwarded-proto",
+    "x-forwarded-scheme",
+];
 
 /// Whether a directive, or one in its block, admits or refuses requests, or sets fields that a service may trust.
 pub(super) fn guards(directive: &SnippetDirective) -> bool {
-    guards_within(directive, false)
-}
-
-fn guards_within(directive: &SnippetDirective, in_if: bool) -> bool {
     let word = |at: usize| directive.words.get(at).map(|word| word.text.as_str()).unwrap_or_default();
     let is_own = match directive.name.as_str() {
-        // Under a condition, a redirect or an answer of any status keeps requests from the service.
-        "return" => in_if || word(0).starts_with(['4', '5']),
-        "rewrite" => in_if && ["redirect", "permanent"].contains(&word(2)),
+        // A redirect or an answer of any status keeps requests from the service.
+        "return" | "internal" => true,
+        // The pattern is a condition.
+        "rewrite" => ["redirect", "permanent"].contains(&word(2)),
         "proxy_set_header" => !is_plain_field(word(0)),
         name => is_guard(name),
     };
-    let in_if = in_if || directive.name == "if";
-    is_own || directive.block.iter().flatten().any(|inner| guards_within(inner, in_if))
+    is_own || directive.block.iter().flatten().any(guards)
 }
 
 fn is_plain_field(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    PLAIN_FIELDS.contains(&name.as_str()) || name.starts_with("x-forwarded-")
-}
-
-/// Whether a text that is not of NGINX's syntax has the name of a directive that admits or refuses requests.
-pub(super) fn has_guarding_word(text: &str) -> bool {
-    let mut words = text.split(|character: char| character.is_whitespace() || ";{}".contains(character));
-    words.any(is_guard)
+    PLAIN_FIELDS.contains(&name.as_str())
 }
 
 fn is_guard(name: &str) -> bool {

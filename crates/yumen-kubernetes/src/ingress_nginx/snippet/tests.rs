@@ -343,9 +343,13 @@ fn a_refusal_knows_whether_the_snippet_protects() {
     assert!(guards("more_clear_input_headers X-User;\nsub_filter a b;"));
     assert!(guards("more_set_input_headers 'X-User: a';\nsub_filter a b;"));
     assert!(!guards("proxy_set_header X-Forwarded-Host a;\nproxy_set_header upgrade b;\nsub_filter a b;"));
-    assert!(!guards("rewrite ^/a$ /b redirect;\nsub_filter a b;"));
+    assert!(guards("rewrite ^/a$ /b redirect;\nsub_filter a b;"));
+    assert!(guards("return 301 https://$1;"));
+    assert!(guards("rewrite_by_lua_block { ngx.exit(403) }"));
+    assert!(guards("location /a { internal; }\nsub_filter a b;"));
+    assert!(guards("proxy_set_header X-Forwarded-User \"\";\nsub_filter a b;"));
+    assert!(!guards("rewrite ^/a$ /b last;\nsub_filter a b;"));
     assert!(!guards("sub_filter a b;"));
-    assert!(!guards("return 301 https://$1;"));
 }
 
 proptest! {

@@ -64,9 +64,9 @@ impl ManifestObjects {
         // Only values of YAML refuse duplicates.
         for document in serde_yaml_ng::Deserializer::from_str(&read_text(file)?) {
             let Err(error) = serde_yaml_ng::Value::deserialize(document) else { continue };
-            // The text was read as JSON.
+            // The text was read as JSON. A reader of YAML repeats the fault without end.
             if !error.to_string().contains("duplicate") {
-                continue;
+                break;
             }
             let line =
                 error.location().map_or(1, |location| u32::try_from(location.line()).unwrap_or(u32::MAX));
