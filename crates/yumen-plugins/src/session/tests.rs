@@ -266,7 +266,7 @@ fn malformed_counts_of_parts_are_no_session() {
 fn load(store: &SessionStore, host: &ManualHost, cookies: &[String]) -> Arc<OpenedLogin> {
     let bench = PluginBench::new();
     let mut ex = bench.exchange("GET / HTTP/1.1");
-    ex.request = Box::new(head(cookies));
+    *ex.request = head(cookies);
     let SessionLookup::Stored(id) = store.find(&ex) else { panic!("no session in the store") };
     let loaded = ready(Box::pin(store.load(host, id, 1_700_000_001)));
     loaded.ok().flatten().expect("the session is in the store")

@@ -149,11 +149,11 @@ fn members_of_a_user_end_no_field() {
     }
 }
 
+/// Method, target, body and token.
+type SentCall = (Method, String, Value, Option<String>);
+
 /// The response of an API, and the call to the server: method, target and body.
-fn api(
-    request: &str,
-    answer: Option<ServiceAnswer>,
-) -> (TestReply, Option<(Method, String, Value, Option<String>)>) {
+fn api(request: &str, answer: Option<ServiceAnswer>) -> (TestReply, Option<SentCall>) {
     let bench = bench();
     bench.host.answers.borrow_mut().extend(answer);
     let reply = bench.run(&bench.plugin("public-api", json!({})), request);

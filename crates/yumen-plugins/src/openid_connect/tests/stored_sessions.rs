@@ -39,7 +39,7 @@ impl RenewalBench {
         first.answer(200, &json!({"access_token": "at2", "refresh_token": "rt2", "expires_in": 1000}));
         assert_eq!(first.get("/shop", &cookies).upstream_field("X-Access-Token").as_deref(), Some("at2"));
         // The lock is released.
-        assert_eq!(redis.keys(), [key.clone()]);
+        assert_eq!(redis.keys(), std::slice::from_ref(&key));
         let renewed = value();
         redis.values.borrow_mut().insert(key.clone(), expired.clone());
         second.answer(200, &json!({"access_token": "at3", "refresh_token": "rt3", "expires_in": 1000}));
@@ -82,7 +82,7 @@ fn session_that_was_renewed_before_the_lock_was_taken_is_not_renewed_again() {
     let (key, renewed) = (bench.key.clone(), bench.renewed.clone());
     *bench.redis.before.borrow_mut() = Some((LOCK, Box::new(|values| drop(values.insert(key, renewed)))));
     assert_eq!(bench.get(EXPIRED), (200, Some("at2".to_owned()), 0));
-    assert_eq!(bench.redis.keys(), [bench.key.clone()]);
+    assert_eq!(bench.redis.keys(), std::slice::from_ref(&bench.key));
 }
 
 #[test]
