@@ -20,7 +20,7 @@ fn two_thousand_connections_at_once_are_all_served() {
         assert_eq!(client.reply().status, 200);
     }
     // The connections are kept and usable.
-    assert_eq!(gateway.metric("yumen_connections"), 2000.0);
+    gateway.assert_metric("yumen_connections", 2000.0);
     for client in &mut clients {
         assert_eq!(client.get("/").status, 200);
     }
@@ -43,7 +43,7 @@ fn garbage_is_refused_and_others_are_served() {
     }
     assert_eq!(upstream.requests(), 0);
     assert_eq!(gateway.get("/").status, 200);
-    assert_eq!(gateway.metric("yumen_connection_panics_total"), 0.0);
+    gateway.assert_metric("yumen_connection_panics_total", 0.0);
 }
 
 #[test]
@@ -121,5 +121,5 @@ fn clients_that_vanish_leave_nothing_behind() {
     }
     eventually("all are gone", 10, || gateway.metric("yumen_connections") == 0.0);
     assert_eq!(gateway.get("/").body.len(), 100_000);
-    assert_eq!(gateway.metric("yumen_connection_panics_total"), 0.0);
+    gateway.assert_metric("yumen_connection_panics_total", 0.0);
 }

@@ -184,7 +184,7 @@ fn connections_beyond_the_limit_are_closed_and_counted() {
     for client in &mut idle {
         assert_eq!(client.send("Host: x\r\n\r\n").reply().status, 200);
     }
-    assert_eq!(gateway.metric("yumen_connections"), 50.0);
+    gateway.assert_metric("yumen_connections", 50.0);
     drop((flood, idle));
     eventually("there is room", 10, || gateway.metric("yumen_connections") == 0.0);
     assert_eq!(gateway.get("/mock").status, 200);
@@ -299,7 +299,7 @@ fn idle_connections_of_http3_give_way_where_there_are_as_many_as_may_be() {
             assert_eq!(stream.recv_response().await.expect("it goes on").status(), 200);
         }
     });
-    assert_eq!(world.gateway.metric("yumen_http3_faults_total"), 0.0);
+    world.gateway.assert_metric("yumen_http3_faults_total", 0.0);
 }
 
 /// Other clients are served between the requests of the flood, although each of its responses and next

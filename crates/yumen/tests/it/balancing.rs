@@ -143,7 +143,7 @@ fn each_attempt_has_a_status_and_one_that_never_begins_is_no_retry() {
     let gateway = Gateway::start(&one_route(&json!({ "nodes": nodes, "retries": 5 })));
     let reply = gateway.send("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     assert_eq!((reply.status, reply.field("x-apisix-upstream-status")), (502, Some("502, 502")));
-    assert_eq!(gateway.metric("yumen_upstream_retries_total"), 1.0);
+    gateway.assert_metric("yumen_upstream_retries_total", 1.0);
 
     // The body that the only endpoint has read counts, although no further attempt follows.
     let fragile = Upstream::start(|_, _| false);
@@ -155,8 +155,8 @@ fn each_attempt_has_a_status_and_one_that_never_begins_is_no_retry() {
     );
     let reply = gateway.send(&request);
     assert_eq!((reply.status, reply.field("x-apisix-upstream-status")), (502, Some("502")));
-    assert_eq!(gateway.metric("yumen_upstream_retries_total"), 0.0);
-    assert_eq!(gateway.metric("yumen_received_bytes_total"), request.len() as f64);
+    gateway.assert_metric("yumen_upstream_retries_total", 0.0);
+    gateway.assert_metric("yumen_received_bytes_total", request.len() as f64);
 }
 
 #[test]

@@ -451,6 +451,6 @@ fn what_ends_soon_is_told_and_measured() {
     await_problem(&gateway, ("ssls/old", "cert", "expired"));
     let sample = "yumen_tls_certificate_expiry_seconds{sni=\"a.test\",ssl=\"old\"}";
     // 2021-01-01.
-    assert_eq!(gateway.metric(sample), 1_609_459_200.0);
-    assert_eq!(gateway.metric("yumen_tls_certificates"), 1.0);
+    gateway.assert_metric(sample, 1_609_459_200.0);
+    gateway.assert_metric("yumen_tls_certificates", 1.0);
 }

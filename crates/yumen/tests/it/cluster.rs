@@ -88,7 +88,7 @@ fn a_stopped_node_is_named_and_a_quorum_does_without_it() {
     assert_eq!(all.field("x-yumen-nodes"), Some("2/3"));
     assert_eq!(nodes[1].get("/a").text(), "third", "the write stands");
     eventually("the alarm rings", WAIT_S, || nodes[0].metric("yumen_cluster_drift") == 1.0);
-    assert_eq!(nodes[0].metric("yumen_cluster_nodes_behind"), 1.0);
+    nodes[0].assert_metric("yumen_cluster_nodes_behind", 1.0);
     assert!(nodes[0].metric("yumen_cluster_revision_spread") >= 1.0);
     let view = cluster(&nodes[0]);
     assert!(node(&view, "c")["lag_ms"].as_u64().unwrap() >= 1000, "{view}");
@@ -98,7 +98,7 @@ fn a_stopped_node_is_named_and_a_quorum_does_without_it() {
     signal(nodes[2].pid(), "-CONT");
     eventually("it is in step again", WAIT_S, || cluster(&nodes[0])["behind"] == 0);
     assert_eq!(nodes[2].get("/a").text(), "third");
-    assert_eq!(nodes[0].metric("yumen_cluster_drift"), 0.0);
+    nodes[0].assert_metric("yumen_cluster_drift", 0.0);
     eventually("there is no problem", WAIT_S, || {
         ask(&nodes[0], "GET", "/yumen/v1/problems", "", "").text().trim() == "[]"
     });

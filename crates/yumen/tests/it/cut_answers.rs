@@ -92,7 +92,7 @@ fn an_answer_up_to_the_close_that_is_reset_does_not_look_whole() {
         }
     }
     let fault = "yumen_faults_total{fault=\"upstream_closed\",side=\"upstream\"}";
-    assert_eq!(gateway.metric(fault), 4.0 * ROUNDS as f64);
+    gateway.assert_metric(fault, 4.0 * ROUNDS as f64);
     http2::run(async {
         for _ in 0..ROUNDS {
             let mut client = Http2Client::connect(gateway.http).await;

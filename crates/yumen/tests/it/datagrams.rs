@@ -82,7 +82,7 @@ fn a_stream_route_sees_to_which_address_a_datagram_was_sent() {
                 assert_eq!(ask(&client, (address, port).into(), b"x"), answer, "{address} on {listen}");
             }
         }
-        assert_eq!(gateway.metric("yumen_streams{protocol=\"udp\"}"), 2.0);
+        gateway.assert_metric("yumen_streams{protocol=\"udp\"}", 2.0);
     }
 }
 
@@ -103,7 +103,7 @@ fn a_first_datagram_that_is_refused_goes_to_another_endpoint() {
     );
     assert!((0..10).all(|_| is_answered(at[0])));
     assert!(gateway.metric("yumen_upstream_retries_total") >= 4.0);
-    assert_eq!(gateway.metric("yumen_stream_faults_total{fault=\"connect\"}"), 0.0);
+    gateway.assert_metric("yumen_stream_faults_total{fault=\"connect\"}", 0.0);
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn an_endpoint_that_refuses_clients_of_one_datagram_is_unhealthy() {
     eventually("the first round is over", 30, || gateway.metric(round) == 2.0);
     let answered = (0..10).filter(|_| is_answered(at[0])).count();
     assert_eq!(answered, 9);
-    assert_eq!(gateway.metric("yumen_stream_faults_total{fault=\"connect\"}"), 1.0);
+    gateway.assert_metric("yumen_stream_faults_total{fault=\"connect\"}", 1.0);
 }
 
 #[test]

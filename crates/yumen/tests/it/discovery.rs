@@ -87,7 +87,7 @@ fn consul_tells_of_changes_by_blocking_queries_and_may_fail() {
     });
     assert!(problem(&gateway).starts_with("upstreams/web service_name: consul: "), "{}", problem(&gateway));
     until_answers(&gateway, &["a", "b"]);
-    assert_eq!(gateway.metric("yumen_discovery_services_stale{source=\"consul\"}"), 1.0);
+    gateway.assert_metric("yumen_discovery_services_stale{source=\"consul\"}", 1.0);
     consul.set_answer("web", instances(&[b.address]));
     consul.breaks(None);
     until_answers(&gateway, &["b"]);
@@ -338,6 +338,6 @@ fn more_services_than_an_agent_takes_connections_are_asked_for_in_turn() {
     }
     all_answer("b");
     assert!(consul.busy_max() <= 100, "{}", consul.busy_max());
-    assert_eq!(gateway.metric("yumen_discovery_services{source=\"consul\"}"), SERVICES as f64);
-    assert_eq!(gateway.metric("yumen_discovery_services_stale{source=\"consul\"}"), 0.0);
+    gateway.assert_metric("yumen_discovery_services{source=\"consul\"}", SERVICES as f64);
+    gateway.assert_metric("yumen_discovery_services_stale{source=\"consul\"}", 0.0);
 }

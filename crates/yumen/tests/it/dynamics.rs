@@ -134,7 +134,7 @@ fn a_broken_object_is_quarantined_and_its_siblings_are_not() {
     let problem = &gateway.status_json("/yumen/v1/problems")[0];
     assert_eq!((&problem["object"], &problem["level"]), (&json!("routes/b"), &json!("error")));
     assert!(problem["hint"].is_string());
-    assert_eq!(gateway.metric("yumen_config_problems{level=\"error\"}"), 1.0);
+    gateway.assert_metric("yumen_config_problems{level=\"error\"}", 1.0);
     // A route without a last good version refuses.
     let fresh = Gateway::start(&json!({ "routes": [good("a"), broken] }));
     assert_eq!((fresh.get("/a").status, fresh.get("/b").status), (200, 503));

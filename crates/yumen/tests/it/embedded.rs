@@ -149,8 +149,8 @@ fn a_damaged_store_is_served_from_the_last_good_state_until_it_is_whole_again() 
         "{status}"
     );
     assert!(status["config_source_since_unix_ms"].is_u64(), "{status}");
-    assert_eq!(gateway.metric("yumen_config_source{source=\"last_good\"}"), 1.0);
-    assert_eq!(gateway.metric("yumen_config_source{source=\"store\"}"), 0.0);
+    gateway.assert_metric("yumen_config_source{source=\"last_good\"}", 1.0);
+    gateway.assert_metric("yumen_config_source{source=\"store\"}", 0.0);
     assert!(gateway.log().contains("the last good state is served"), "{}", gateway.log());
     let refused = put(&gateway, &key, "w", &mock("/w", "w"));
     assert_eq!(refused.status, 503);
@@ -158,7 +158,7 @@ fn a_damaged_store_is_served_from_the_last_good_state_until_it_is_whole_again() 
 
     std::fs::rename(&good, &store_path).unwrap();
     eventually("it heals", 60, || gateway.status_json("/status")["config_source"] == "store");
-    assert_eq!(gateway.metric("yumen_config_source{source=\"store\"}"), 1.0);
+    gateway.assert_metric("yumen_config_source{source=\"store\"}", 1.0);
     assert_eq!(put(&gateway, &key, "w", &mock("/w", "w")).status, 201);
     assert_eq!(gateway.get("/w").text(), "w");
 }
@@ -236,7 +236,7 @@ fn what_is_lent_for_a_while_ends_in_time_though_its_store_is_gone() {
     let problems = || gateway.status_json("/yumen/v1/problems").to_string();
     eventually("the failing store is reported", 10, || problems().contains("writes fail"));
     assert!(problems().contains("routes/long"), "{}", problems());
-    assert_eq!(gateway.metric("yumen_store_writable"), 0.0);
+    gateway.assert_metric("yumen_store_writable", 0.0);
 }
 
 #[test]
@@ -320,7 +320,7 @@ fn what_ends_on_a_full_disk_ends_in_time_and_the_disk_is_told_of() {
     assert_eq!(refused.status, 507, "{}", refused.text());
     let problems = || gateway.status_json("/yumen/v1/problems").to_string();
     eventually("the problem is reported", 10, || problems().contains("writes fail: the disk is full"));
-    assert_eq!(gateway.metric("yumen_store_writable"), 0.0);
+    gateway.assert_metric("yumen_store_writable", 0.0);
     eventually("the route ends", 10, || gateway.get("/short").status == 404);
     gateway.kill();
     gateway.wait(60);
@@ -336,7 +336,7 @@ fn what_ends_on_a_full_disk_ends_in_time_and_the_disk_is_told_of() {
     let (path, large) = ("/apisix/admin/routes/large", mock("/large", &"x".repeat(1_000_000)).to_string());
     eventually("there is room", 10, || ask(&gateway, &key, "PUT", path, &large).status == 201);
     eventually("no problem is left", 10, || problems() == "[]");
-    assert_eq!(gateway.metric("yumen_store_writable"), 1.0);
+    gateway.assert_metric("yumen_store_writable", 1.0);
 }
 
 #[test]

@@ -192,7 +192,7 @@ fn a_connection_of_a_mirror_that_went_is_closed_once_idle() {
     eventually("the copy came", 10, || requested.load(Ordering::Acquire));
     admin(&gateway, &key, "PUT", "routes/m", &route(json!({})));
     eventually("its connection is closed", 10, || closed.load(Ordering::Acquire));
-    assert_eq!(gateway.metric("yumen_upstream_connects_total"), 2.0);
+    gateway.assert_metric("yumen_upstream_connects_total", 2.0);
 }
 
 #[test]

@@ -127,7 +127,7 @@ fn what_one_gateway_is_told_all_serve() {
         eventually("what is broken is told", WAIT_S, || {
             ask(gateway, &key, "GET", "/yumen/v1/problems", "").text().contains("routes/broken")
         });
-        assert_eq!(gateway.metric("yumen_store_connected"), 1.0);
+        gateway.assert_metric("yumen_store_connected", 1.0);
         let index = |key: &str| gateway.metric(&format!("apisix_etcd_modify_indexes{{key=\"{key}\"}}"));
         assert!(index("routes") > index("upstreams"));
         assert_eq!(index("max_modify_index"), index("routes"));
@@ -173,7 +173,7 @@ fn gateways_serve_while_etcd_is_down_even_when_they_start_then() {
         (&status["config_source"], &status["store"]["connected"]),
         (&json!("last_good"), &json!(false))
     );
-    assert_eq!(other.metric("yumen_config_source{source=\"last_good\"}"), 1.0);
+    other.assert_metric("yumen_config_source{source=\"last_good\"}", 1.0);
     let stale = other.metric("yumen_store_staleness_seconds");
     eventually("it grows stale", WAIT_S, || other.metric("yumen_store_staleness_seconds") > stale);
     assert_eq!(ask(&other, &key, "GET", "/apisix/admin/routes/a", "").status, 200, "keys are kept too");
@@ -317,7 +317,7 @@ fn a_table_that_vanishes_is_served_until_somebody_confirms() {
     let confirmed = ask(&one, &key, "POST", "/yumen/v1/store/confirm", "");
     assert_eq!((confirmed.status, confirmed.text().trim()), (200, "{\"confirmed\":12}"));
     eventually("it is gone", WAIT_S, || one.get("/11").status == 404);
-    assert_eq!(one.metric("yumen_store_held_deletions"), 0.0);
+    one.assert_metric("yumen_store_held_deletions", 0.0);
 }
 
 #[test]

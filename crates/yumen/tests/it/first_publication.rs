@@ -171,5 +171,5 @@ fn problems_of_a_cluster_open_no_listener_early() {
     let line = start_and_upgrade("deletions held back", &node, |options| {
         Gateway::launch(Scratch::new(), options, &[])
     });
-    assert_eq!(line.gateway.metric("yumen_store_held_deletions"), ROUTES as f64);
+    line.gateway.assert_metric("yumen_store_held_deletions", ROUTES as f64);
 }

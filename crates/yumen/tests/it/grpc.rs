@@ -216,7 +216,7 @@ fn a_call_that_one_endpoint_refuses_is_made_to_another_where_the_upstream_says_s
         let answer = client.ask(call("/alone/m"), MESSAGE).await.unwrap();
         assert_eq!(status(&answer), ("14", "busy"), "where nobody else is there, it is passed on");
     });
-    assert_eq!(gateway.metric("yumen_upstream_retries_total"), 1.0);
+    gateway.assert_metric("yumen_upstream_retries_total", 1.0);
 }
 
 #[test]

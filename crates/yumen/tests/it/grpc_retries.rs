@@ -160,7 +160,7 @@ fn a_refused_call_that_cannot_be_made_again_is_no_retry() {
     let budget = json!({ "retry_budget": { "percent": 0, "min_concurrency": 1 } });
     let gateway = check_begun_calls(&budget, [(LONG, "8"), (2, ""), (2, "8")]);
     let refused = "yumen_upstream_refused_total{reason=\"retry_budget\",upstream=\"routes/1\"}";
-    assert_eq!(gateway.metric(refused), 1.0);
+    gateway.assert_metric(refused, 1.0);
 }
 
 /// All calls go to the busy endpoint first, then to the other.
@@ -198,7 +198,7 @@ fn a_call_is_made_again_however_long_its_message_took_to_come() {
             assert_eq!((&answer.body[..], answer.trailers.len()), (&message[..20_000], 0), "{service}");
         }
     });
-    assert_eq!(gateway.metric("yumen_upstream_retries_total"), 12.0);
+    gateway.assert_metric("yumen_upstream_retries_total", 12.0);
 }
 
 #[test]

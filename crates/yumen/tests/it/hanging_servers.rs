@@ -125,7 +125,7 @@ fn a_silent_service_refuses_its_routes_at_once_and_no_others() {
         assert_eq!(timeouts + busy, 300.0);
         // Five time-outs begin a pause, and then one call probes per second.
         assert!(timeouts >= 5.0 && busy >= 200.0, "{plugin}: {timeouts} time-outs, {busy} refused");
-        assert_eq!(gateway.metric(&format!("yumen_plugin_calls_in_flight{{plugin=\"{plugin}\"}}")), 0.0);
+        gateway.assert_metric(&format!("yumen_plugin_calls_in_flight{{plugin=\"{plugin}\"}}"), 0.0);
         assert!((silent.connections() - connections) as f64 <= timeouts);
         eventually("the silent service is a problem", 10, || {
             let problems = gateway.status_json("/yumen/v1/problems");

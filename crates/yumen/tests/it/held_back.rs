@@ -99,5 +99,5 @@ fn a_client_of_tls_that_reads_late_is_no_silence_of_the_endpoint() {
     });
     let lost: Vec<_> = answers.iter().filter(|(_, is_whole)| !is_whole).collect();
     assert!(lost.is_empty(), "{lost:?}");
-    assert_eq!(gateway.metric("yumen_faults_total{fault=\"read_timeout\",side=\"upstream\"}"), 0.0);
+    gateway.assert_metric("yumen_faults_total{fault=\"read_timeout\",side=\"upstream\"}", 0.0);
 }

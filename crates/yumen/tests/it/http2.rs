@@ -75,7 +75,7 @@ fn all_combinations_of_versions_carry_bodies_both_ways() {
         let head = client.ask(request("HEAD", "/1"), b"").await.unwrap();
         assert_eq!((head.status, head.body.len(), head.field("content-length")), (200, 0, "0"));
     });
-    assert_eq!(gateway.metric("yumen_http2_faults_total"), 0.0);
+    gateway.assert_metric("yumen_http2_faults_total", 0.0);
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_length_of_nothing_is_the_only_framing_of_what_ends_later() {
         }
         assert_eq!(client.get("/").await.status, 200);
     });
-    assert_eq!(gateway.metric("yumen_http2_faults_total"), 0.0);
+    gateway.assert_metric("yumen_http2_faults_total", 0.0);
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn many_requests_share_one_connection_to_the_endpoint() {
         many.get("/").await;
     });
     assert_eq!((upstream.connections(), upstream.requests()), (1, 51));
-    assert_eq!(gateway.metric("yumen_upstream_connects_total"), 1.0);
+    gateway.assert_metric("yumen_upstream_connects_total", 1.0);
 }
 
 #[test]

@@ -46,7 +46,7 @@ fn a_client_may_answer_each_message_with_control_frames() {
     let gateway = Gateway::start(&upstream.everything());
     let mut client = RawClient::connect(gateway.http);
     assert_eq!(talk(&mut client, 4000, &answer_to_data(1)), 4000);
-    assert_eq!(gateway.metric("yumen_http2_floods_total"), 0.0);
+    gateway.assert_metric("yumen_http2_floods_total", 0.0);
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn an_endpoint_may_answer_each_message_with_control_frames() {
     let mut client = RawClient::connect(gateway.http);
     assert_eq!(talk(&mut client, 4000, b""), 4000);
     assert_eq!(upstream.connections(), 1);
-    assert_eq!(gateway.metric("yumen_upstream_http2_floods_total"), 0.0);
+    gateway.assert_metric("yumen_upstream_http2_floods_total", 0.0);
 }
 
 #[test]
@@ -105,5 +105,5 @@ fn an_endpoint_that_floods_is_counted_and_told_of() {
     eventually("it is counted", 10, || gateway.metric("yumen_upstream_http2_floods_total") == 1.0);
     let log_line = format!("closed: HTTP/2 control frame flood endpoint={}", upstream.address);
     eventually("the line is logged", 10, || gateway.log().contains(&log_line));
-    assert_eq!(gateway.metric("yumen_http2_floods_total"), 0.0);
+    gateway.assert_metric("yumen_http2_floods_total", 0.0);
 }

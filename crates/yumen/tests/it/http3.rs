@@ -96,8 +96,8 @@ fn bodies_of_all_sizes_go_both_ways_to_upstreams_of_both_versions() {
         assert_eq!((head.status, head.body.len(), head.field("content-length")), (200, 0, "0"));
     });
     // All requests shared one connection.
-    assert_eq!(world.gateway.metric("yumen_http3_connections_total"), 1.0);
-    assert_eq!(world.gateway.metric("yumen_http3_faults_total"), 0.0);
+    world.gateway.assert_metric("yumen_http3_connections_total", 1.0);
+    world.gateway.assert_metric("yumen_http3_faults_total", 0.0);
 }
 
 #[test]
@@ -418,7 +418,7 @@ fn a_client_that_takes_back_all_it_asks_is_sent_away() {
             other => panic!("{other}"),
         }
     });
-    assert_eq!(world.gateway.metric("yumen_http3_floods_total"), 1.0);
+    world.gateway.assert_metric("yumen_http3_floods_total", 1.0);
 }
 
 #[test]
@@ -437,7 +437,7 @@ fn what_endpoints_break_off_is_not_held_against_the_client() {
         }
         assert!(client.quic.close_reason().is_none());
     });
-    assert_eq!(world.gateway.metric("yumen_http3_floods_total"), 0.0);
+    world.gateway.assert_metric("yumen_http3_floods_total", 0.0);
 }
 
 #[test]

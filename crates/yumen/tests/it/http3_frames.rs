@@ -103,7 +103,7 @@ fn empty_frames_of_data_change_nothing() {
         }
         assert!(client.quic.close_reason().is_none());
     });
-    assert_eq!(world.gateway.metric("yumen_http3_faults_total"), 0.0);
+    world.gateway.assert_metric("yumen_http3_faults_total", 0.0);
     assert_eq!(world.upstream.requests(), 22);
 }
 
@@ -125,8 +125,8 @@ fn a_frame_of_data_that_was_cut_ends_its_connection_and_leaves_nothing_behind() 
         let client = world.client().await;
         assert_eq!(client.get("/").await.status, 200);
     });
-    assert_eq!(world.gateway.metric("yumen_connection_panics_total"), 0.0);
-    assert_eq!(world.gateway.metric("yumen_http3_faults_total"), 4.0);
+    world.gateway.assert_metric("yumen_connection_panics_total", 0.0);
+    world.gateway.assert_metric("yumen_http3_faults_total", 4.0);
 }
 
 /// The header of a frame with an enormous length.
@@ -203,8 +203,8 @@ fn frames_of_unknown_types_pass_by_however_long_they_are() {
         sender.finish().unwrap();
         assert!(is_answer(&receiver.read_to_end(1000).await.unwrap(), b"ab"));
     });
-    assert_eq!(world.gateway.metric("yumen_http3_floods_total"), 0.0);
-    assert_eq!(world.gateway.metric("yumen_http3_faults_total"), 0.0);
+    world.gateway.assert_metric("yumen_http3_floods_total", 0.0);
+    world.gateway.assert_metric("yumen_http3_faults_total", 0.0);
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn other_frames_that_are_long_end_their_connection_and_are_counted() {
         assert!(RawClient::connect(&world, CONTROL).await.is_served().await);
     });
     eventually("all are counted", 10, || world.gateway.metric("yumen_http3_floods_total") == 5.0);
-    assert_eq!(world.gateway.metric("yumen_http3_faults_total"), 0.0);
+    world.gateway.assert_metric("yumen_http3_faults_total", 0.0);
 }
 
 #[test]
@@ -256,5 +256,5 @@ fn a_head_without_end_is_answered_431_and_trailers_without_end_break_off() {
     });
     let counted = || world.gateway.metric("yumen_faults_total{fault=\"client_head\",side=\"client\"}");
     eventually("both heads are counted", 10, || counted() == 2.0);
-    assert_eq!(world.gateway.metric("yumen_http3_floods_total"), 0.0);
+    world.gateway.assert_metric("yumen_http3_floods_total", 0.0);
 }

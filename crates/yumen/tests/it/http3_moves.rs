@@ -36,7 +36,7 @@ fn a_connection_goes_on_when_the_port_of_its_client_changes() {
             assert_eq!(client.get("/port").await.text(), now.port().to_string());
         }
     });
-    assert_eq!(world.gateway.metric("yumen_http3_connections_total"), 1.0);
+    world.gateway.assert_metric("yumen_http3_connections_total", 1.0);
 }
 
 /// Longer than the validation of a new path, and than the closing period.
@@ -96,8 +96,8 @@ fn an_address_that_never_answers_is_not_the_clients() {
         tokio::time::sleep(LATER).await;
         assert_eq!(client.get("/told").await.text(), "127.0.0.1");
     });
-    assert_eq!(world.gateway.metric("yumen_http3_connections_total"), 1.0);
-    assert_eq!(world.gateway.metric("yumen_http3_faults_total"), 0.0);
+    world.gateway.assert_metric("yumen_http3_connections_total", 1.0);
+    world.gateway.assert_metric("yumen_http3_faults_total", 0.0);
 }
 
 #[test]
@@ -150,6 +150,6 @@ fn a_client_in_another_network_is_asked_to_come_back_and_loses_nothing() {
         let end = client.driver.await.unwrap();
         assert!(end.is_h3_no_error(), "{end}");
     });
-    assert_eq!(world.gateway.metric("yumen_http3_connections_total"), 2.0);
-    assert_eq!(world.gateway.metric("yumen_http3_faults_total"), 0.0);
+    world.gateway.assert_metric("yumen_http3_connections_total", 2.0);
+    world.gateway.assert_metric("yumen_http3_faults_total", 0.0);
 }

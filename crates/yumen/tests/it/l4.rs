@@ -181,10 +181,10 @@ fn bytes_go_both_ways_until_both_sides_have_ended() {
     }
     assert!(gateway.metric("yumen_stream_spliced_bytes_total") > 0.0);
     eventually("all have ended", 10, || gateway.metric("yumen_streams{protocol=\"tcp\"}") == 0.0);
-    assert_eq!(gateway.metric("yumen_streams_total{protocol=\"tcp\"}"), 4.0);
+    gateway.assert_metric("yumen_streams_total{protocol=\"tcp\"}", 4.0);
     let passed = (1 + 1000 + 100_000 + (24 << 20)) as f64;
-    assert_eq!(gateway.metric("yumen_stream_received_bytes_total"), passed);
-    assert_eq!(gateway.metric("yumen_stream_sent_bytes_total"), passed);
+    gateway.assert_metric("yumen_stream_received_bytes_total", passed);
+    gateway.assert_metric("yumen_stream_sent_bytes_total", passed);
 }
 
 #[test]
@@ -302,7 +302,7 @@ fn a_silent_stream_ends_after_its_upstream_s_timeout() {
     let mut client = connect(at[0]);
     client.write_all(b"x").unwrap();
     assert_eq!(rest(&mut client), b"x");
-    assert_eq!(gateway.metric("yumen_stream_faults_total{fault=\"idle\"}"), 1.0);
+    gateway.assert_metric("yumen_stream_faults_total{fault=\"idle\"}", 1.0);
 }
 
 /// The body that curl gets over TLS for a name at an address.
@@ -423,8 +423,8 @@ fn what_a_trusted_proxy_tells_of_the_client_counts() {
         let _ = client.write_all(&header[3..]);
         assert_eq!(first(&mut client), expected, "{}", String::from_utf8_lossy(header));
     }
-    assert_eq!(gateway.metric("yumen_stream_faults_total{fault=\"refused\"}"), 2.0);
-    assert_eq!(gateway.metric("yumen_stream_faults_total{fault=\"proxy_header\"}"), 2.0);
+    gateway.assert_metric("yumen_stream_faults_total{fault=\"refused\"}", 2.0);
+    gateway.assert_metric("yumen_stream_faults_total{fault=\"proxy_header\"}", 2.0);
 }
 
 #[test]

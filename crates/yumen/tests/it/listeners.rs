@@ -86,7 +86,7 @@ fn a_listener_of_the_resource_file_opens_moves_and_closes() {
     let gateway = start(&http_document(&[http("a", first)], &upstream));
     assert_eq!(get(first).text(), "x", "{}", gateway.log());
     assert!(is_open(&gateway, "a", first));
-    assert_eq!(gateway.metric("yumen_listeners{state=\"open\"}"), 1.0);
+    gateway.assert_metric("yumen_listeners{state=\"open\"}", 1.0);
     gateway.apply(&http_document(&[http("a", second)], &upstream));
     eventually("the new address is open", 5, || is_open(&gateway, "a", second));
     assert_eq!(get(second).text(), "x");
@@ -94,7 +94,7 @@ fn a_listener_of_the_resource_file_opens_moves_and_closes() {
     gateway.apply(&http_document(&[], &upstream));
     eventually("the listener is closed", 5, || is_refused(second));
     assert_eq!(gateway.get("/").status, 200);
-    assert_eq!(gateway.metric("yumen_listeners{state=\"open\"}"), 0.0);
+    gateway.assert_metric("yumen_listeners{state=\"open\"}", 0.0);
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn a_port_in_use_is_a_problem_that_heals() {
     );
     assert!(message.starts_with(&expected), "{message}");
     assert_eq!(state(&gateway, "a")["state"], "failed");
-    assert_eq!(gateway.metric("yumen_listeners{state=\"failed\"}"), 1.0);
+    gateway.assert_metric("yumen_listeners{state=\"failed\"}", 1.0);
     drop(holder);
     eventually("the listener is open", 5, || is_open(&gateway, "a", taken));
     assert_eq!(get(taken).text(), "x");

@@ -173,7 +173,7 @@ fn what_an_endpoint_compressed_is_rewritten_and_broken_off_where_it_is_not_whole
     for path in ["/plain/cut", "/coded/cut"] {
         assert!(ask(path).try_reply(false).is_err(), "{path}: an end that is none");
     }
-    assert_eq!(gateway.metric("yumen_faults_total{fault=\"upstream_body\",side=\"upstream\"}"), 2.0);
+    gateway.assert_metric("yumen_faults_total{fault=\"upstream_body\",side=\"upstream\"}", 2.0);
 }
 
 /// Reads one chunked request as raw bytes, and responds.

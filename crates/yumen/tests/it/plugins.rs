@@ -374,7 +374,7 @@ fn prometheus_counts_by_status_route_and_node() {
     assert_eq!(line(&["apisix_http_status{", "code=\"404\""]), "1");
     assert_eq!(line(&["apisix_http_latency_count{", "type=\"request\"", "route=\"r1\""]), "7");
     assert!(line(&["apisix_bandwidth{", "type=\"egress\"", "route=\"r1\""]).parse::<f64>().unwrap() > 7.0);
-    assert_eq!(gateway.metric("yumen_requests_total{class=\"2xx\"}"), 7.0);
+    gateway.assert_metric("yumen_requests_total{class=\"2xx\"}", 7.0);
     assert!(gateway.metric("apisix_http_requests_total") >= 8.0);
     let connections =
         |state: &str| gateway.metric(&format!("apisix_nginx_http_current_connections{{state=\"{state}\"}}"));

@@ -68,7 +68,7 @@ fn requests_beyond_the_bound_wait_and_those_beyond_the_queue_are_refused() {
         assert_eq!(client.reply().text(), "done");
     }
     assert_eq!((upstream.requests(), pending(&gateway)), (3, 0.0));
-    assert_eq!(gateway.metric("yumen_upstream_refused_total{reason=\"full\",upstream=\"routes/1\"}"), 1.0);
+    gateway.assert_metric("yumen_upstream_refused_total{reason=\"full\",upstream=\"routes/1\"}", 1.0);
     eventually("nothing is counted any more", 10, || {
         gateway.metric("yumen_upstream_requests{upstream=\"routes/1\"}") == 0.0
     });
@@ -219,7 +219,7 @@ fn an_endpoint_that_fails_is_left_out_and_comes_back_by_itself() {
     ill.store(false, Ordering::Release);
     eventually("a is back", 20, || gateway.get("/").text() == "a");
     assert!(gateway.metric(&format!("yumen_endpoint_ejections_total{name}")) >= 1.0);
-    assert_eq!(gateway.metric(&format!("yumen_endpoint_ejected{name}")), 0.0);
+    gateway.assert_metric(&format!("yumen_endpoint_ejected{name}"), 0.0);
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn a_request_that_is_out_of_time_is_given_up() {
     gate.open();
     // The next request has its own deadline.
     assert_eq!(client.get("/").status, 200);
-    assert_eq!(gateway.metric("yumen_faults_total{fault=\"deadline\",side=\"client\"}"), 1.0);
+    gateway.assert_metric("yumen_faults_total{fault=\"deadline\",side=\"client\"}", 1.0);
 }
 
 #[test]
@@ -398,7 +398,7 @@ fn an_adaptive_limit_refuses_what_is_above_it() {
     let mut busy = [ask(&gateway), ask(&gateway)];
     eventually("two are at the upstream", 10, || upstream.requests() == 2);
     refused(&gateway.get("/"), 503, "the upstream is at its concurrency limit");
-    assert_eq!(gateway.metric("yumen_adaptive_concurrency_limit{owner=\"routes/1\"}"), 2.0);
+    gateway.assert_metric("yumen_adaptive_concurrency_limit{owner=\"routes/1\"}", 2.0);
     gate.open();
     busy.iter_mut().for_each(|client| assert_eq!(client.reply().status, 200));
     eventually("there is room again", 10, || gateway.get("/").status == 200);
@@ -481,7 +481,7 @@ fn streams_that_succeed_speak_for_their_endpoint() {
         fail_once();
         listen_for(wavering, || eventually("it is there", 10, || l4::first(&mut l4::connect(at[0])) == "a"));
     }
-    assert_eq!(gateway.metric(&ejected), 0.0);
+    gateway.assert_metric(&ejected, 0.0);
     (0..2).for_each(|_| fail_once());
-    assert_eq!(gateway.metric(&ejected), 1.0);
+    gateway.assert_metric(&ejected, 1.0);
 }

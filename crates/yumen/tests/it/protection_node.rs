@@ -53,7 +53,7 @@ fn a_body_that_comes_too_slowly_is_refused() {
     let body = "y".repeat(100_000);
     let head = format!("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", body.len());
     assert_eq!(quick.send(head).send(body).reply().status, 200);
-    assert_eq!(gateway.metric("yumen_faults_total{fault=\"client_timeout\",side=\"client\"}"), 1.0);
+    gateway.assert_metric("yumen_faults_total{fault=\"client_timeout\",side=\"client\"}", 1.0);
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn a_worker_takes_no_more_than_it_should_and_the_status_listener_answers() {
     gate.open();
     assert_eq!((busy.reply().status, checking.reply().status), (200, 200));
     assert_eq!(busy.get("/").status, 200);
-    assert_eq!(gateway.metric("yumen_faults_total{fault=\"overloaded\",side=\"local\"}"), 1.0);
+    gateway.assert_metric("yumen_faults_total{fault=\"overloaded\",side=\"local\"}", 1.0);
 }
 
 #[test]

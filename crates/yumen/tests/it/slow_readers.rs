@@ -173,5 +173,5 @@ fn an_answer_that_the_gateway_makes_must_be_taken_at_the_rate() {
     let world = World::start(NODE);
     let _silent = [world.ask_for(false, "made"), world.ask_for(true, "made")];
     eventually("both are cut off", 20, || world.stalled() == 2.0);
-    assert_eq!(world.gateway.metric("yumen_faults_total{fault=\"client_gone\",side=\"client\"}"), 0.0);
+    world.gateway.assert_metric("yumen_faults_total{fault=\"client_gone\",side=\"client\"}", 0.0);
 }

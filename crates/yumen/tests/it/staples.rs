@@ -158,7 +158,7 @@ fn the_status_is_fetched_beside_the_traffic_and_shown() {
     let ssl = json!({ "id": "1", "snis": ["a.test"], "cert": cert, "key": key });
     let gateway = gateway(&[ssl], "");
     eventually("the staple is shown", 20, || stapled(&gateway, "a.test") == "Cert Status: good");
-    assert_eq!(gateway.metric("yumen_tls_staple_fetches_total{result=\"good\"}"), 1.0);
+    gateway.assert_metric("yumen_tls_staple_fetches_total{result=\"good\"}", 1.0);
     // The staple outlives the responder.
     drop(responder);
     assert_eq!(stapled(&gateway, "a.test"), "Cert Status: good");
@@ -219,5 +219,5 @@ fn a_process_that_takes_over_shows_the_staples_of_the_one_before() {
         line.wait_for_end_of(before);
         assert_eq!(stapled(&line.gateway, "a.test"), good);
     }
-    assert_eq!(line.gateway.metric("yumen_tls_staple_fetches_total{result=\"good\"}"), 0.0);
+    line.gateway.assert_metric("yumen_tls_staple_fetches_total{result=\"good\"}", 0.0);
 }

@@ -102,7 +102,7 @@ fn check_unread_over_http2(window_bytes: u32) {
     clients.iter_mut().for_each(ask_on_all_streams);
     let peak = peak_mib(&gateway, before_kib, 4);
     assert_eq!(gateway.get("/other").body.len(), BODY, "others are served");
-    assert_eq!(gateway.metric("yumen_body_backlog_limit_bytes"), f64::from(16 << 20));
+    gateway.assert_metric("yumen_body_backlog_limit_bytes", f64::from(16 << 20));
     eventually("those that stalled longest are reset", 30, || backlog_mib(&gateway) <= BACKLOG_MIB as f64);
     assert!(peak < BACKLOG_MIB + EXCHANGES_MIB, "{peak} MiB");
     drop(clients);

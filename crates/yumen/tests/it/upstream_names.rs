@@ -66,7 +66,7 @@ fn no_name_that_clients_choose_makes_an_endpoint_ill() {
     }
     assert_eq!(ask("/verified", "shop.test"), (200, "first".into()));
     assert_eq!(ask("/any", "shop.test"), (200, "first".into()));
-    assert_eq!(gateway.metric("yumen_faults_total{fault=\"upstream_name\",side=\"upstream\"}"), 7.0);
+    gateway.assert_metric("yumen_faults_total{fault=\"upstream_name\",side=\"upstream\"}", 7.0);
     assert!(gateway.log().contains("upstream TLS handshake failed"), "{}", gateway.log());
 }
 
@@ -109,5 +109,5 @@ fn no_name_that_clients_of_streams_choose_makes_an_endpoint_ill() {
     }
     assert_eq!(l4::curl_tls(at[0], "shop.test", &ca), "first");
     assert_eq!(second.connections(), 1);
-    assert_eq!(gateway.metric("yumen_stream_faults_total{fault=\"upstream_name\"}"), 3.0);
+    gateway.assert_metric("yumen_stream_faults_total{fault=\"upstream_name\"}", 3.0);
 }

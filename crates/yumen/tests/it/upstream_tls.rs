@@ -63,7 +63,7 @@ fn connections_of_https_upstreams_are_kept() {
     for _ in 0..5 {
         assert!(gateway.get("/big").body == crate::harness::noise(3_000_000));
     }
-    assert_eq!(gateway.metric("yumen_upstream_connects_total"), 1.0);
+    gateway.assert_metric("yumen_upstream_connects_total", 1.0);
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn tls_is_begun_with_the_name_that_is_asked_for_and_kept_for_it() {
             assert_eq!(reply.text(), expected);
         }
     }
-    assert_eq!(gateway.metric("yumen_upstream_connects_total"), 3.0);
+    gateway.assert_metric("yumen_upstream_connects_total", 3.0);
 }
 
 #[test]

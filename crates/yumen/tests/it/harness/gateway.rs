@@ -10,7 +10,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::etcd::Cable;
-use super::{Client, Place, Reply, Scratch, eventually};
+use super::{Client, POLL_INTERVAL, Place, Reply, Scratch, eventually};
+
+/// Longest wait of [`Gateway::assert_metric`].
+const METRIC_WAIT: Duration = Duration::from_secs(5);
 
 /// The binary under test.
 pub(crate) const YUMEN: &str = env!("CARGO_BIN_EXE_yumen");
@@ -197,6 +200,21 @@ impl Gateway {
         let (_, text) = self.status_text("/metrics");
         let found = text.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
         found.unwrap_or_else(|| panic!("no {sample} in\n{text}")).parse().expect("a number")
+    }
+
+    /// Asserts the value of one sample, and waits for it at most [`METRIC_WAIT`]: a worker counts an exchange after
+    /// it wrote the last byte of the response, so a client may be faster than the counter.
+    #[track_caller]
+    pub(crate) fn assert_metric(&self, sample: &str, wanted: f64) {
+        let begun = Instant::now();
+        loop {
+            let found = self.metric(sample);
+            if found == wanted {
+                return;
+            }
+            assert!(begun.elapsed() < METRIC_WAIT, "{sample} is {found}, expected {wanted}");
+            std::thread::sleep(POLL_INTERVAL);
+        }
     }
 
     /// Replaces the resource file without waiting.
