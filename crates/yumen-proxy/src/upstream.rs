@@ -6,6 +6,7 @@
 pub(crate) mod admission;
 pub(crate) mod attempt;
 pub(crate) mod call_limit;
+pub(crate) mod connected_endpoints;
 pub(crate) mod connection;
 pub(crate) mod dial;
 pub(crate) mod drain;
@@ -17,7 +18,6 @@ pub(crate) mod pinned_upstream;
 pub(crate) mod pool;
 pub mod probe;
 pub mod protection;
-pub(crate) mod removed;
 pub(crate) mod replay;
 pub(crate) mod stream_attempt;
 pub(crate) mod subrequest;
@@ -44,11 +44,11 @@ use crate::transport::http2::StreamPermit;
 use crate::transport::stream::TransportStream;
 use attempt::ConnectFailure;
 use call_limit::CallLimiter;
+use connected_endpoints::ConnectedEndpoints;
 use connection::UpstreamConnection;
 use h2_pool::{H2ConnectionPool, StreamAcquisition};
 use mirror_limit::MirrorLimiter;
 use pool::ConnectionPool;
-use removed::RemovedEndpoints;
 use replay::ReplayBudget;
 use target::EndpointTarget;
 use wait::{AttemptWait, wait_for};
@@ -65,7 +65,7 @@ pub(crate) struct UpstreamClient {
     pub(crate) pool: RefCell<ConnectionPool>,
     /// Connections of HTTP/2, which many requests share.
     pub(crate) h2_pool: Rc<H2ConnectionPool>,
-    pub(crate) removed_endpoints: RemovedEndpoints,
+    pub(crate) connected_endpoints: ConnectedEndpoints,
     pub(crate) replay_budget: Rc<ReplayBudget>,
     pub(crate) mirror_limiter: Rc<MirrorLimiter>,
     /// Calls of plugins to services.
@@ -96,7 +96,7 @@ impl UpstreamClient {
             timers,
             pool: RefCell::default(),
             h2_pool: Rc::default(),
-            removed_endpoints: RemovedEndpoints::default(),
+            connected_endpoints: ConnectedEndpoints::default(),
             replay_budget: Rc::default(),
             mirror_limiter: Rc::default(),
             call_limiter: Rc::default(),
@@ -154,10 +154,11 @@ impl UpstreamClient {
     /// Closes connections that idled too long or that lead to removed endpoints.
     pub(crate) fn sweep(&self, now_ms: u64) {
         let mut pool = self.pool.borrow_mut();
-        let removed = self.removed_endpoints.close(&mut pool, &self.h2_pool);
+        let removed = self.connected_endpoints.close_removed(&mut pool, &self.h2_pool);
         self.counters.upstream.departed.add(removed as u64);
         pool.sweep(now_ms);
         self.h2_pool.sweep();
+        self.connected_endpoints.count_idle(&pool, &self.h2_pool);
         self.counters.upstream.idle.set((pool.len() + self.h2_pool.idle()) as i64);
     }
 

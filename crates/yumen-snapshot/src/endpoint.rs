@@ -76,6 +76,8 @@ pub struct EndpointState {
     pub ewma_us: AtomicU64,
     /// The time of the last change of the average, in microseconds of the monotonic clock.
     pub ewma_at_us: AtomicU64,
+    /// Idle connections of all workers at their last sweeps.
+    pub idle: AtomicU32,
     /// The number of upstreams in force with this endpoint.
     named_by: AtomicU32,
     has_departed: AtomicBool,
@@ -90,6 +92,7 @@ impl EndpointState {
             active: AtomicU32::new(0),
             ewma_us: AtomicU64::new(0),
             ewma_at_us: AtomicU64::new(0),
+            idle: AtomicU32::new(0),
             named_by: AtomicU32::new(0),
             has_departed: AtomicBool::new(false),
         }

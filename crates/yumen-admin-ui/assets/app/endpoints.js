@@ -30,14 +30,15 @@ export function EndpointTable({ upstream, isBrief = false }) {
   const shown = (/** @type {any[]} */ cells) => (isBrief ? cells.slice(0, 3) : cells);
   const total = upstream.endpoints.reduce((/** @type {number} */ sum, /** @type {any} */ one) => sum + one.weight, 0) || 1;
   return html`
-    <${Grid} label=${`${t("upstream.endpoints")} ${upstream.origin}`} empty=${t("upstream.no_endpoints")} numeric=${[4, 5]}
-      head=${shown([t("column.address"), t("column.state"), t("column.weight"), t("upstream.failures"), t("upstream.in_flight"), t("upstream.latency")])}
+    <${Grid} label=${`${t("upstream.endpoints")} ${upstream.origin}`} empty=${t("upstream.no_endpoints")} numeric=${[4, 5, 6]}
+      head=${shown([t("column.address"), t("column.state"), t("column.weight"), t("upstream.failures"), t("upstream.in_flight"), t("upstream.idle"), t("upstream.latency")])}
       rows=${upstream.endpoints.map((/** @type {any} */ one) => shown([
         html`<span class="mono">${one.address}</span>${one.address.startsWith(one.host) ? "" : html` <span class="sub">${one.host}</span>`}`,
         html`<${EndpointState} endpoint=${one} />`,
         html`<${Bar} share=${one.weight / total} text=${`${one.weight}${one.priority ? ` · ${t("upstream.priority", { priority: one.priority })}` : ""}`} />`,
         one.checks ? failures(one.checks) : html`<span class="sub">${t("upstream.no_checks")}</span>`,
         number(one.in_flight ?? 0),
+        number(one.idle_connections ?? 0),
         duration(one.latency_us),
       ]))} />
     ${upstream.unresolved?.length ? html`<p class="remark warn" role="note">${t("upstream.unresolved")} ${upstream.unresolved.map((/** @type {string} */ name) => html`<code>${name}</code> `)}</p>` : ""}

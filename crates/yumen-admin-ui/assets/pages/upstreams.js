@@ -27,6 +27,7 @@ export function Page() {
     { key: "endpoints", title: t("column.address"), cell: (/** @type {any} */ row) => row.live?.endpoints.slice(0, 3).map((/** @type {any} */ one) => html`<span class="pair" key=${one.address}><span class="mono">${one.address}</span> <${EndpointState} endpoint=${one} /></span>`) },
     { key: "balancer", title: t("column.type"), sort: (/** @type {any} */ row) => row.live?.balancer ?? row.stored?.type ?? "", cell: (/** @type {any} */ row) => row.live?.balancer ?? row.stored?.type ?? "" },
     { key: "flight", title: t("upstream.in_flight"), class: "number", sort: (/** @type {any} */ row) => row.flight, cell: (/** @type {any} */ row) => number(row.flight) },
+    { key: "idle", title: t("upstream.idle"), class: "number", sort: (/** @type {any} */ row) => row.idle, cell: (/** @type {any} */ row) => number(row.idle) },
     { key: "queue", title: t("upstream.queue"), class: "number", sort: (/** @type {any} */ row) => row.live?.limits?.pending ?? 0, cell: (/** @type {any} */ row) => (row.live?.limits ? number(row.live.limits.pending) : "") },
     { key: "rps", title: t("column.rps"), class: "number", sort: (/** @type {any} */ row) => rateOf(row)?.rps ?? 0, cell: (/** @type {any} */ row) => (rateOf(row) ? rate(rateOf(row)?.rps ?? 0) : "") },
     { key: "p99", title: "p99", class: "number", sort: (/** @type {any} */ row) => rateOf(row)?.p99 ?? 0, cell: (/** @type {any} */ row) => (rateOf(row)?.p99 ? duration(rateOf(row)?.p99) : "") },
@@ -46,13 +47,14 @@ export function Page() {
 function merged(live, stored) {
   const rows = live.map((one) => {
     const ready = one.endpoints.filter((/** @type {any} */ endpoint) => endpoint.in_rotation).length;
-    const flight = one.endpoints.reduce((/** @type {number} */ sum, /** @type {any} */ endpoint) => sum + endpoint.in_flight, 0);
+    const sum = (/** @type {string} */ member) => one.endpoints.reduce((/** @type {number} */ all, /** @type {any} */ endpoint) => all + endpoint[member], 0);
+    const [flight, idle] = [sum("in_flight"), sum("idle_connections")];
     const object = one.origin.startsWith("upstreams/") ? stored.get(one.origin.slice(10)) : undefined;
-    return { origin: one.origin, live: one, stored: object, ready, flight, share: one.endpoints.length ? ready / one.endpoints.length : 0, text: "" };
+    return { origin: one.origin, live: one, stored: object, ready, flight, idle, share: one.endpoints.length ? ready / one.endpoints.length : 0, text: "" };
   });
   const used = new Set(live.map((one) => one.origin));
   for (const [id, object] of stored) {
-    if (!used.has(`upstreams/${id}`)) rows.push({ origin: `upstreams/${id}`, live: null, stored: object, ready: 0, flight: 0, share: 2, text: "" });
+    if (!used.has(`upstreams/${id}`)) rows.push({ origin: `upstreams/${id}`, live: null, stored: object, ready: 0, flight: 0, idle: 0, share: 2, text: "" });
   }
   for (const row of rows) {
     const addresses = row.live?.endpoints.map((/** @type {any} */ one) => `${one.address} ${one.host}`).join(" ") ?? "";

@@ -129,6 +129,7 @@ export default {
   "upstream.successes": "{count} successes",
   "upstream.timeouts": "timeouts",
   "upstream.in_flight": "In flight",
+  "upstream.idle": "Idle connections",
   "upstream.latency": "Latency average",
   "upstream.priority": "priority {priority}",
   "upstream.queue": "Queue",

@@ -129,6 +129,7 @@ export default {
   "upstream.successes": "成功 {count} 次",
   "upstream.timeouts": "超时",
   "upstream.in_flight": "进行中",
+  "upstream.idle": "空闲连接",
   "upstream.latency": "平均延迟",
   "upstream.priority": "优先级 {priority}",
   "upstream.queue": "排队",

@@ -62,6 +62,7 @@ fn described(upstream: &Upstream) -> Value {
     let Some(members) = value["endpoints"].as_array_mut() else { return value };
     for (member, endpoint) in members.iter_mut().zip(&upstream.endpoints) {
         member["in_flight"] = endpoint.state.active.load(Relaxed).into();
+        member["idle_connections"] = endpoint.state.idle.load(Relaxed).into();
         member["latency_us"] = match endpoint.state.ewma_us.load(Relaxed) {
             0 => Value::Null,
             us => us.into(),

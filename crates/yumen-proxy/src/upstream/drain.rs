@@ -68,7 +68,7 @@ async fn read(
     let is_whole = matches!(until(&timer, read).await, Some(Ok(())));
     connection.inbox.release(buffers);
     // The endpoint may have been removed from the configuration during the drain.
-    let is_known = || client.removed_endpoints.contains(connection.pool_key.endpoint());
+    let is_known = || client.connected_endpoints.contains(connection.pool_key.endpoint());
     let is_reusable = is_whole && connection.is_reusable() && is_known();
     is_reusable.then_some(connection)
 }

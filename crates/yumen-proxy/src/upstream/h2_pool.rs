@@ -178,6 +178,11 @@ impl H2ConnectionPool {
         find_or_add(groups, key).connections.push(connection);
     }
 
+    /// The number of idle connections to an endpoint.
+    pub(crate) fn idle_of(&self, endpoint: u64) -> usize {
+        idle_of(self.by_endpoint.borrow().get(&endpoint)).count()
+    }
+
     /// The number of idle connections.
     pub(crate) fn idle(&self) -> usize {
         let by_endpoint = self.by_endpoint.borrow();

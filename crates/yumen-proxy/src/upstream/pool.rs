@@ -171,6 +171,11 @@ impl ConnectionPool {
         self.by_endpoint.clear();
     }
 
+    /// The number of connections to an endpoint.
+    pub(crate) fn len_of(&self, endpoint: u64) -> usize {
+        self.by_endpoint.get(&endpoint).map_or(0, VecDeque::len)
+    }
+
     /// The number of connections.
     pub(crate) fn len(&self) -> usize {
         self.by_endpoint.values().map(VecDeque::len).sum()

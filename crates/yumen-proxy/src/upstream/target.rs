@@ -85,7 +85,7 @@ impl<'a> EndpointTarget<'a> {
             *permit = protection.connect(self.index).map_err(|LimiterFull| FaultKind::UpstreamFull)?;
         }
         client.counters.upstream.connects.add(1);
-        client.removed_endpoints.connected(self.pool_key().endpoint(), &self.endpoint().state);
+        client.connected_endpoints.connected(self.pool_key().endpoint(), &self.endpoint().state);
         Ok(dial)
     }
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::harness::certs::{Authority, ecdsa};
-use crate::harness::{Client, Gateway, Options, Reply, Scratch, eventually};
+use crate::harness::{Client, Gateway, Options, Reply, Scratch, Upstream, eventually};
 
 const ADMIN: &str = "0123456789abcdef-admin";
 const VIEWER: &str = "0123456789abcdef-viewer";
@@ -348,4 +348,27 @@ fn plan_of_a_deletion_names_the_lost_object() {
     assert_eq!(plan["changes"], json!([{ "kind": "routes", "id": "hello", "what": "removed" }]));
     assert_eq!(admin.ask_as_page("POST /yumen/v1/plan?delete=hello", "{}").status, 400);
     assert_eq!(gateway.get("/hello").status, 200);
+}
+
+#[test]
+fn upstreams_have_the_number_of_their_idle_connections() {
+    let gateway = gateway("");
+    let upstream = Upstream::text("ok");
+    let session = BrowserSession::login(&gateway, ADMIN);
+    let route = |nodes: Value| json!({ "uri": "/*", "upstream": { "nodes": nodes } }).to_string();
+    let put =
+        |nodes: Value| session.ask_as_page("PUT /apisix/admin/routes/1?wait=applied", &route(nodes)).status;
+    let idle = || {
+        let all = session.ask_as_page("GET /yumen/v1/upstreams?origin=routes/1", "").json();
+        all["upstreams"][0]["endpoints"][0]["idle_connections"].as_u64()
+    };
+    assert_eq!(put(json!({ upstream.address.to_string(): 1 })), 201);
+    assert_eq!(idle(), Some(0));
+    assert_eq!(gateway.get("/a").status, 200);
+    eventually("the connection idles", 10, || idle() == Some(1));
+    // Another weight keeps the endpoint and its connections; another endpoint has none.
+    assert_eq!(put(json!({ upstream.address.to_string(): 2 })), 200);
+    assert_eq!(idle(), Some(1));
+    assert_eq!(put(json!({ Upstream::text("other").address.to_string(): 1 })), 200);
+    assert_eq!(idle(), Some(0));
 }
