@@ -100,6 +100,11 @@ def wait_for(subject: str, holds: Callable[[], bool], seconds: float, alive: Cal
         time.sleep(0.05)
 
 
+def check(holds: object, message: str) -> None:
+    if not holds:
+        raise ClusterError(message)
+
+
 def interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 

@@ -5,10 +5,8 @@ Yumen runs beside the API server; endpoints are servers of this script on the ma
 Usage: conformance/kubernetes/ingress.py [--binary FILE] [--folder FOLDER]
 """
 
-import argparse
 import base64
 import http.client
-import json
 import socket
 import ssl
 import subprocess
@@ -19,24 +17,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from api import KubeObject
-from cluster import ROOT, Cluster, ClusterError, free_ports
-from fixture import wait_for
+from cluster import free_ports
+from fixture import check
+from trial import INGRESSES, NAMESPACE, GatewayTrial, arguments, ingress
 
-NAMESPACE = "shop"
 HOST = "shop.test"
-INGRESSES = f"/apis/networking.k8s.io/v1/namespaces/{NAMESPACE}/ingresses"
 SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
-PREFIX = "nginx.ingress.kubernetes.io"
 # The address that ingress-nginx wrote, and the one that Yumen publishes.
 FORMER_ADDRESS, OWN_ADDRESS = "192.0.2.99", "192.0.2.7"
 CHALLENGE_SECONDS = 3.0
 # Time in which a controller that wrote statuses would have done so.
 QUIET_SECONDS = 3.0
-
-
-def check(holds: object, message: str) -> None:
-    if not holds:
-        raise ClusterError(message)
 
 
 def machine_address() -> str:
@@ -68,38 +59,16 @@ class NamedServer:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
 
-def ingress(name: str, host: str, paths: dict[str, str], secret: str = "", **annotations: str) -> KubeObject:
-    """An Ingress of ingress-nginx's class; `paths` are Services by path."""
-    rules = [{"path": path, "pathType": "Prefix", "backend": {"service": {"name": service, "port": {"number": 80}}}}
-             for path, service in paths.items()]
-    spec: KubeObject = {"ingressClassName": "nginx", "rules": [{"host": host, "http": {"paths": rules}}]}
-    if secret:
-        spec["tls"] = [{"hosts": [host], "secretName": secret}]
-    named = {f"{PREFIX}/{key.replace('_', '-')}": value for key, value in annotations.items()}
-    return {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "spec": spec,
-            "metadata": {"name": name, "namespace": NAMESPACE, "annotations": named}}
-
-
-class IngressTrial:
-    def __init__(self, folder: Path, binary: Path):
-        self.folder, self.binary = folder, binary
-        self.cluster = Cluster(folder / "cluster", dies_with_parent=True)
+class IngressTrial(GatewayTrial):
+    def start(self) -> None:
         self.status_port, self.http, self.https = free_ports(3)
         self.address = machine_address()
-        self.yumen: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        self.cluster.start()
-        self.client = self.cluster.client()
-        self.client.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-        self.client.create("/apis/networking.k8s.io/v1/ingressclasses", {
-            "metadata": {"name": "nginx"}, "spec": {"controller": "k8s.io/ingress-nginx"}})
+        super().start()
+        self.add_class("nginx", "k8s.io/ingress-nginx")
         for name in ("cart", "solver", "fallback"):
             self.serve(name)
         self.outside = NamedServer("outside")
-        self.client.create(f"/api/v1/namespaces/{NAMESPACE}/services", {
-            "metadata": {"name": "outside"},
-            "spec": {"type": "ExternalName", "externalName": self.address, "ports": [{"port": self.outside.port}]}})
+        self.add_service("outside", type="ExternalName", externalName=self.address, ports=[{"port": self.outside.port}])
         pair = {name: self.folder / name for name in ("tls.crt", "tls.key")}
         subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
                         "-days", "2", "-keyout", pair["tls.key"], "-out", pair["tls.crt"], "-subj", f"/CN={HOST}",
@@ -109,8 +78,7 @@ class IngressTrial:
     def serve(self, name: str) -> None:
         """A Service with one endpoint, which answers with its name."""
         port = NamedServer(name).port
-        self.client.create(f"/api/v1/namespaces/{NAMESPACE}/services", {
-            "metadata": {"name": name}, "spec": {"ports": [{"port": 80, "targetPort": port}]}})
+        self.add_service(name, ports=[{"port": 80, "targetPort": port}])
         self.client.create(f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices", {
             "metadata": {"name": f"{name}-1", "labels": {"kubernetes.io/service-name": name}},
             "addressType": "IPv4", "ports": [{"name": "", "port": port}],
@@ -118,27 +86,9 @@ class IngressTrial:
 
     def start_yumen(self, take_over: bool, *flags: str) -> None:
         """Starts Yumen, again if it runs."""
-        self.stop_yumen()
         flags = (f"--publish-status-address={OWN_ADDRESS}", f"--default-backend-service={NAMESPACE}/fallback", *flags)
-        node = {"listen": [], "admin": {"listen": ""}, "control": {"listen": ""},
-                "status": {"listen": f"127.0.0.1:{self.status_port}"},
-                "store": {"data_dir": str(self.folder / "data")},
-                "kubernetes": {"kubeconfig": str(self.cluster.kubeconfig), "namespace": NAMESPACE, "identity": "trial", "linger_s": 0,
-                               "ingress": {"http_port": self.http, "https_port": self.https, "take_over": take_over, "flags": flags}}}
-        file = self.folder / "yumen.yaml"
-        file.write_text(json.dumps(node))
-        with open(self.folder / "yumen.log", "ab") as log:
-            self.yumen = subprocess.Popen([str(self.binary), "run", "--kubernetes", "--config", str(file)], stdout=log, stderr=log)
-
-    def stop_yumen(self) -> None:
-        if self.yumen:
-            self.yumen.terminate()
-            self.yumen.wait(30)
-            self.yumen = None
-
-    def stop(self) -> None:
-        self.stop_yumen()
-        self.cluster.stop()
+        options = {"http_port": self.http, "https_port": self.https, "take_over": take_over, "flags": flags}
+        self.run(f"127.0.0.1:{self.status_port}", {"ingress": options})
 
     def ask(self, path: str, host: str = HOST) -> tuple[int, str]:
         """Status and body of a request over http; status 0 without a response."""
@@ -178,7 +128,7 @@ def adoption(trial: IngressTrial) -> None:
     status = {"status": {"loadBalancer": {"ingress": [{"ip": FORMER_ADDRESS}]}}}
     trial.client.patch(f"{INGRESSES}/cart/status", status)
     trial.start_yumen(False)
-    wait_for("the adopted Ingress", lambda: trial.ask("/x") == (200, "cart"), 30)
+    trial.wait_for("the adopted Ingress", lambda: trial.ask("/x") == (200, "cart"), 30)
     time.sleep(QUIET_SECONDS)
     check(trial.load_balancer("cart") == [{"ip": FORMER_ADDRESS}], f"status written beside ingress-nginx: {trial.load_balancer('cart')}")
 
@@ -187,12 +137,14 @@ def tls_secret(trial: IngressTrial) -> None:
     """An incomplete Secret is served with the default certificate, the complete one by itself."""
     empty = {"tls.crt": "", "tls.key": ""}
     trial.client.create(SECRETS, {"metadata": {"name": "shop-tls"}, "type": "kubernetes.io/tls", "data": empty})
-    trial.client.create(INGRESSES, ingress("cart-tls", HOST, {"/tls": "cart"}, "shop-tls"))
-    wait_for("the redirect to https", lambda: trial.ask("/tls")[0] == 308, 10)
+    secured = ingress("cart-tls", HOST, {"/tls": "cart"})
+    secured["spec"]["tls"] = [{"hosts": [HOST], "secretName": "shop-tls"}]
+    trial.client.create(INGRESSES, secured)
+    trial.wait_for("the redirect to https", lambda: trial.ask("/tls")[0] == 308, 10)
     own = ssl.PEM_cert_to_DER_cert((trial.folder / "tls.crt").read_text())
-    wait_for("the default certificate", lambda: trial.certificate() not in (b"", own), 10)
+    trial.wait_for("the default certificate", lambda: trial.certificate() not in (b"", own), 10)
     trial.client.patch(f"{SECRETS}/shop-tls", {"data": trial.pair})
-    wait_for("the certificate of the Secret", lambda: trial.certificate() == own, 10)
+    trial.wait_for("the certificate of the Secret", lambda: trial.certificate() == own, 10)
 
 
 def challenge(trial: IngressTrial) -> None:
@@ -200,25 +152,25 @@ def challenge(trial: IngressTrial) -> None:
     token = "/.well-known/acme-challenge/token"
     begin = time.monotonic()
     trial.client.create(INGRESSES, ingress("cm-acme-http-solver", HOST, {token: "solver"}, whitelist_source_range="0.0.0.0/0,::/0"))
-    wait_for("the challenge", lambda: trial.ask(token) == (200, "solver"), CHALLENGE_SECONDS)
+    trial.wait_for("the challenge", lambda: trial.ask(token) == (200, "solver"), CHALLENGE_SECONDS)
     print(f"challenge served {(time.monotonic() - begin) * 1000:.0f} ms after its write")
     trial.client.delete(f"{INGRESSES}/cm-acme-http-solver")
-    wait_for("the end of the challenge", lambda: trial.ask(token)[1] != "solver", CHALLENGE_SECONDS)
+    trial.wait_for("the end of the challenge", lambda: trial.ask(token)[1] != "solver", CHALLENGE_SECONDS)
 
 
 def events(trial: IngressTrial) -> None:
     """Annotations that are refused become events of their Ingress, and its paths stay closed."""
     trial.client.create(INGRESSES, ingress("secret", "secret.test", {"/": "cart"}, auth_type="basic", auth_secret="nobody"))
     trial.client.create(INGRESSES, ingress("wall", "wall.test", {"/": "cart"}, enable_modsecurity="true"))
-    wait_for("closed paths", lambda: trial.ask("/", "secret.test")[0] == trial.ask("/", "wall.test")[0] == 503, 10)
-    wait_for("the event of a missing Secret", lambda: "nobody" in trial.events("secret"), 30)
-    wait_for("the event of a firewall", lambda: "firewall" in trial.events("wall"), 30)
+    trial.wait_for("closed paths", lambda: trial.ask("/", "secret.test")[0] == trial.ask("/", "wall.test")[0] == 503, 10)
+    trial.wait_for("the event of a missing Secret", lambda: "nobody" in trial.events("secret"), 30)
+    trial.wait_for("the event of a firewall", lambda: "firewall" in trial.events("wall"), 30)
 
 
 def default_backend(trial: IngressTrial) -> None:
     """Paths without rules of a known host, and unknown hosts, go to the default backend."""
     trial.client.create(INGRESSES, ingress("narrow", "narrow.test", {"/cart": "cart"}))
-    wait_for("the narrow path", lambda: trial.ask("/cart", "narrow.test") == (200, "cart"), 10)
+    trial.wait_for("the narrow path", lambda: trial.ask("/cart", "narrow.test") == (200, "cart"), 10)
     check(trial.ask("/other", "narrow.test") == (200, "fallback"), f"another path: {trial.ask('/other', 'narrow.test')}")
     check(trial.ask("/", "unknown.test") == (200, "fallback"), f"an unknown host: {trial.ask('/', 'unknown.test')}")
 
@@ -228,32 +180,24 @@ def external_name(trial: IngressTrial) -> None:
     outside = ingress("outside", "outside.test", {"/": "outside"})
     outside["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]["port"]["number"] = trial.outside.port
     trial.client.create(INGRESSES, outside)
-    wait_for("the Service outside", lambda: trial.ask("/", "outside.test") == (200, "outside"), 10)
+    trial.wait_for("the Service outside", lambda: trial.ask("/", "outside.test") == (200, "outside"), 10)
 
 
 def take_over(trial: IngressTrial) -> None:
     """After the switch statuses are written; a flag of ingress-nginx forbids Services of type ExternalName."""
     trial.start_yumen(True, "--disable-svc-external-name")
-    wait_for("the Ingress after the restart", lambda: trial.ask("/x", "narrow.test")[0] == 200, 30)
-    wait_for("the status", lambda: trial.load_balancer("cart") == [{"ip": OWN_ADDRESS}], 40)
-    wait_for("the end of the Service outside", lambda: trial.ask("/", "outside.test")[0] == 503, 10)
+    trial.wait_for("the Ingress after the restart", lambda: trial.ask("/x", "narrow.test")[0] == 200, 30)
+    trial.wait_for("the status", lambda: trial.load_balancer("cart") == [{"ip": OWN_ADDRESS}], 40)
+    trial.wait_for("the end of the Service outside", lambda: trial.ask("/", "outside.test")[0] == 503, 10)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Ingresses against a real API server.")
-    parser.add_argument("--binary", type=Path, default=ROOT / "target/release/yumen", help="Yumen's binary")
-    parser.add_argument("--folder", type=Path, default=ROOT / "target/ingress", help="folder of logs and state")
-    args = parser.parse_args()
-    args.folder.mkdir(parents=True, exist_ok=True)
-    trial = IngressTrial(args.folder.resolve(), args.binary.resolve())
-    try:
-        trial.start()
+    args = arguments("Ingresses against a real API server.", "ingress").parse_args()
+    with IngressTrial(args.folder, args.binary) as trial:
         for step in (adoption, tls_secret, challenge, events, default_backend, external_name, take_over):
             step(trial)
             print(f"passed  {step.__name__}: {(step.__doc__ or '').splitlines()[0]}", flush=True)
-        return 0
-    finally:
-        trial.stop()
+    return 0
 
 
 if __name__ == "__main__":

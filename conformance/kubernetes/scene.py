@@ -13,8 +13,8 @@ from typing import Any
 
 import network
 from api import ApiError, KubeObject
-from cluster import ROOT, ClusterError
-from fixture import ClusterFixture, wait_for
+from cluster import ROOT
+from fixture import ClusterFixture, check, wait_for
 from load import LoadTarget, responds
 
 MANIFEST = ROOT / "deploy/kubernetes/yumen.yaml"
@@ -25,11 +25,6 @@ STATUS_PORT = 9091
 ROUTES = f"/apis/gateway.networking.k8s.io/v1/namespaces/{SHOP}/httproutes"
 GATEWAYS = f"/apis/gateway.networking.k8s.io/v1/namespaces/{SHOP}/gateways"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/yumen-controller"
-
-
-def check(holds: object, message: str) -> None:
-    if not holds:
-        raise ClusterError(message)
 
 
 def named(version: str, kind: str, name: str, **members: object) -> KubeObject:

@@ -20,7 +20,7 @@ from pathlib import Path
 from api import KubeObject
 from balancer import UNUSABLE_ADDRESS, USABLE_ADDRESS
 from cluster import ClusterError
-from fixture import ClusterFixture, suite_images, wait_for
+from fixture import ClusterFixture, check, suite_images, wait_for
 
 NAMESPACE = "selftest"
 CLIENTS = 4
@@ -103,11 +103,6 @@ class Stopwatch:
         now = time.monotonic()
         print(f"{now - self.last:6.2f} s  {name}", flush=True)
         self.last = now
-
-
-def check(holds: bool, message: str) -> None:
-    if not holds:
-        raise ClusterError(message)
 
 
 def check_scaling(world: ClusterFixture, address: str, watch: Stopwatch) -> None:

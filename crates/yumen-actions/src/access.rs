@@ -3,7 +3,7 @@
 //! With `satisfy: any`, one admission suffices; the refusal of the others is kept until the last has refused.
 
 use yumen_config::InvalidSettings;
-use yumen_config::resource::{AccessSpec, RouteActionsSpec, SatisfySpec};
+use yumen_config::resource::{AccessSpec, ExternalAuthSpec, RouteActionsSpec, SatisfySpec};
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{
     DryRunResult, Exchange, LocalResponse, OffloadRefused, PhaseSet, Plugin, ResponseHead, ResponseHeadPhase,
@@ -21,6 +21,8 @@ pub(crate) struct AccessGuard {
     addresses: Option<AddressLists>,
     passwords: Option<BasicAuthFile>,
     service: Option<Box<dyn Plugin>>,
+    /// Request fields that only the service sets.
+    of_service: Box<[Box<str>]>,
     /// Whether one admission suffices.
     is_any: bool,
 }
@@ -45,10 +47,19 @@ impl AccessGuard {
             addresses: AddressLists::build(access).map_err(|invalid| invalid.under("access"))?,
             passwords: passwords.map(|written| BasicAuthFile::build(written, upstreams)).transpose()?,
             service,
+            of_service: spec.external_auth.as_ref().map(fields_of_service).unwrap_or_default(),
             is_any: access.satisfy == SatisfySpec::Any,
         };
         let is_empty = guard.addresses.is_none() && guard.passwords.is_none() && guard.service.is_none();
         Ok((!is_empty).then_some(guard))
+    }
+
+    /// Admits a request without the service. The fields that it would have set are not the client's to choose.
+    fn admit_unasked<'a>(&self, ex: &mut Exchange<'_>) -> Step<'a> {
+        for name in &self.of_service {
+            ex.request.fields.remove_equivalent(name);
+        }
+        Step::Continue
     }
 
     /// Continues after the address lists; `refused` is their refusal, of which one admission makes good.
@@ -80,7 +91,7 @@ impl AccessGuard {
         let passwords_refuse = || self.passwords.as_ref().map(BasicAuthFile::refusal);
         match result {
             Err(busy) => Step::Respond(LocalResponse::error_msg(503, &busy.to_string())),
-            Ok(true) if self.is_any => Step::Continue,
+            Ok(true) if self.is_any => self.admit_unasked(ex),
             Ok(true) => self.after_passwords(ex, refused),
             Ok(false) if self.is_any => {
                 let refusal = passwords_refuse();
@@ -109,6 +120,13 @@ impl AccessGuard {
     }
 }
 
+fn fields_of_service(written: &ExternalAuthSpec) -> Box<[Box<str>]> {
+    let passed = written.allowed_response_headers.iter().flatten();
+    let composed = written.nginx.iter().flat_map(|nginx| nginx.answer_fields.iter().flatten());
+    let names = passed.map(String::as_str).chain(composed.map(|(name, _)| name.as_str()));
+    names.map(Box::from).collect()
+}
+
 /// The refusal that the client gets: one that asks for credentials, so that the client can try again.
 fn stronger(refused: LocalResponse, of_service: LocalResponse) -> LocalResponse {
     if of_service.status == 403 && refused.status == 401 { refused } else { of_service }
@@ -122,7 +140,7 @@ impl Plugin for AccessGuard {
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         let Some(addresses) = &self.addresses else { return self.after_addresses(ex, None) };
         match (addresses.admit(ex), self.is_any) {
-            (true, true) => Step::Continue,
+            (true, true) => self.admit_unasked(ex),
             (true, false) => self.after_addresses(ex, None),
             (false, true) => self.after_addresses(ex, Some(address_refusal())),
             (false, false) => Step::Respond(address_refusal()),
@@ -144,7 +162,10 @@ impl Plugin for AccessGuard {
             CredentialCheck::Pending(_) => false,
         });
         match (self.is_any, is_admitted, has_password) {
-            (true, Some(true), _) | (true, _, Some(true)) => DryRunResult::Continue,
+            (true, Some(true), _) | (true, _, Some(true)) => {
+                self.admit_unasked(ex);
+                DryRunResult::Continue
+            }
             (false, Some(false), _) => DryRunResult::Respond(address_refusal()),
             (false, _, Some(false)) => self
                 .passwords

@@ -66,6 +66,13 @@ pub(crate) fn expanded_bytes_max(length: usize) -> usize {
     length.saturating_mul(8).saturating_add(1024 * 1024)
 }
 
+/// Takes the bytes of a text from those that are left. None are left after an error.
+pub(crate) fn take_bytes<E: Error>(bytes_left: &mut usize, count: usize) -> Result<(), E> {
+    let left = bytes_left.checked_sub(count);
+    *bytes_left = left.unwrap_or(0);
+    left.map(drop).ok_or_else(|| E::custom("the aliases (\"*name\") repeat too much text"))
+}
+
 /// Seed for one value of a larger text.
 pub(crate) struct DuplicateKeyReader<'b> {
     /// Bytes that names and texts may still have.
@@ -113,9 +120,7 @@ struct DuplicateKeySeed<'a> {
 
 impl DuplicateKeySeed<'_> {
     fn take<E: Error>(&mut self, text: &str) -> Result<(), E> {
-        let left = self.bytes_left.checked_sub(text.len());
-        *self.bytes_left = left.ok_or_else(|| E::custom("the aliases (\"*name\") repeat too much text"))?;
-        Ok(())
+        take_bytes(self.bytes_left, text.len())
     }
 }
 

@@ -163,7 +163,7 @@ impl Default for NodeConfig {
 impl NodeConfig {
     /// Parses `yumen.yaml`. An empty text yields the defaults; problems have the object `yumen.yaml`.
     pub fn parse(yaml: &str) -> Result<NodeConfig, Vec<Problem>> {
-        let mut value: Value = match serde_yaml_ng::from_str(yaml) {
+        let mut value: Value = match crate::yaml::bounded(yaml).and_then(serde_yaml_ng::from_str) {
             Ok(Value::Null) => Value::Object(Default::default()),
             Ok(value) => value,
             Err(error) => {
@@ -194,6 +194,12 @@ impl NodeConfig {
         config.complete_addresses();
         config.check(&mut problems);
         if problems.is_empty() { Ok(config) } else { Err(problems) }
+    }
+
+    /// Whether `%2F` matches as a slash if the setting is `auto`: rules of an Ingress guard the paths that ingress-nginx
+    /// matches, which decodes them first.
+    pub fn serves_ingresses(&self) -> bool {
+        self.store.kind == StoreKind::Kubernetes && self.kubernetes.ingress.enabled
     }
 
     /// Replaces the short forms of addresses, so that all readers see an address and a port.

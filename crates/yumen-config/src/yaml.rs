@@ -2,7 +2,11 @@
 //!
 //! A text that one of the versions reads as another type, such as `on`, `0123` or `12:30:45`, is quoted.
 
+mod expansion;
+
 use serde_json::{Map, Value};
+
+pub use expansion::bounded;
 
 /// Serializes a value in block style.
 pub fn write(mut value: Value) -> Result<String, serde_yaml_ng::Error> {

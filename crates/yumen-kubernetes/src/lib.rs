@@ -37,7 +37,7 @@ pub use certificates::{CertificateInspector, CertificateNames};
 pub use delta::{DesiredObject, ObjectPath, TranslationDelta};
 pub use model::{
     ClusterChange, ClusterKind, ClusterObject, DecodeError, ObjectKey, ObjectMeta, OwningGateway,
-    WatchedContent, WatchedKind, decode,
+    WatchedContent, WatchedKind, decode, readable_metadata, salvage,
 };
 pub use resources::{ResourceChange, ResourceName, TranslatedKind, TranslatedResource};
 pub use settings::{ADOPTED_CONTROLLER, GatewayMode, IngressCounting, IngressOptions, TranslationSettings};

@@ -21,6 +21,7 @@ mod kind;
 mod meta;
 mod object;
 mod references;
+mod salvage;
 mod saturating;
 mod stream_routes;
 #[cfg(test)]
@@ -60,7 +61,9 @@ pub(crate) use http_route::{
     HttpRouteMatch, HttpRouteRule, HttpRouteSpec, RouteRetryPolicy, RouteTimeouts, SessionPersistence,
     TypedNameValue,
 };
-pub(crate) use ingress::{IngressBackend, IngressPath, IngressService, IngressServicePort, IngressSpec};
+pub(crate) use ingress::{
+    IngressBackend, IngressPath, IngressService, IngressServicePort, IngressSpec, IngressTls,
+};
 pub(crate) use ingress_class::IngressClassSpec;
 pub use kind::{ClusterKind, WatchedContent, WatchedKind};
 pub(crate) use meta::{LabelMap, LabelSelector};
@@ -68,6 +71,7 @@ pub use meta::{ObjectMeta, OwningGateway};
 pub use object::{ClusterChange, ClusterObject, ObjectKey};
 pub(crate) use object::{LeanObject, ObjectBody, SpecObject};
 pub(crate) use references::{BackendReference, ExtensionReference, ObjectReference, ParentReference};
+pub use salvage::{readable_metadata, salvage};
 pub(crate) use stream_routes::StreamRouteSpecification;
 
 pub(crate) type GatewayClassObject = SpecObject<GatewayClassSpec>;

@@ -55,6 +55,10 @@ impl RealIpFinder {
 
     fn find(&self, ex: &Exchange<'_>) -> Option<(IpAddr, u16)> {
         match &self.source {
+            // NGINX walks a list in any field (`real_ip_header`).
+            RealIpSource::Var(var) if self.recursive => {
+                self.walk(var.get(ex)?.split(|byte| *byte == b',').map(parse).collect())
+            }
             RealIpSource::Var(var) => parse(&var.get(ex)?),
             RealIpSource::ForwardedFor => {
                 let lines = ex.request.fields.all_known(KnownField::XForwardedFor);

@@ -176,7 +176,7 @@ pub(crate) fn settings(node: &NodeConfig) -> anyhow::Result<WorkerSettings> {
         limits: WorkerLimits {
             request_head: yumen_proxy::settings::HeadLimits {
                 // One policy for routing and forwarding (decision 51).
-                paths: path_policy(&node.router),
+                paths: path_policy(node),
                 ..head_limits(limits.head_bytes, limits)
             },
             response_head: response_head(limits),
@@ -300,15 +300,16 @@ fn head_limits(
 }
 
 /// Normalization rules of request paths.
-pub(crate) fn path_policy(router: &yumen_config::node::RouterConfig) -> PathPolicy {
+pub(crate) fn path_policy(node: &NodeConfig) -> PathPolicy {
     PathPolicy {
-        dot_segments: match router.dot_segments {
+        dot_segments: match node.router.dot_segments {
             DotSegments::Resolve => DotSegmentPolicy::Resolve,
             DotSegments::Refuse => DotSegmentPolicy::Refuse,
             DotSegments::AsReceived => DotSegmentPolicy::AsReceived,
         },
-        encoded_slashes: match router.encoded_slashes {
-            EncodedSlashes::Keep => EncodedSlashPolicy::Keep,
+        encoded_slashes: match node.router.encoded_slashes {
+            EncodedSlashes::Auto if node.serves_ingresses() => EncodedSlashPolicy::Separate,
+            EncodedSlashes::Auto | EncodedSlashes::Keep => EncodedSlashPolicy::Keep,
             EncodedSlashes::Separate => EncodedSlashPolicy::Separate,
             EncodedSlashes::Refuse => EncodedSlashPolicy::Refuse,
         },

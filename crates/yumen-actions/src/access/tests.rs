@@ -68,3 +68,26 @@ fn one_rule_suffices_where_any_satisfies() {
     check(lists.clone(), WRONG, None, 401);
     check(lists, RIGHT, None, 0);
 }
+
+#[test]
+fn fields_of_the_service_are_never_the_clients() {
+    let auth = json!({
+        "upstream_id": "1",
+        "allowed_response_headers": ["X-User"],
+        "nginx": { "url": "/auth", "answer_fields": [["X-Role", "${upstream_http_x_group}"]] },
+    });
+    let spoofed = "GET /\nHost: a\nX-User: root\nx_role: admin\nX-Other: 1";
+    for access in [
+        json!({ "satisfy": "any", "allow": ["192.0.2.0/24"] }),
+        json!({ "satisfy": "any", "allow": ["198.51.100.0/24"], "basic_auth_file": { "file": FILE } }),
+        json!({ "satisfy": "any", "allow": ["198.51.100.0/24"] }),
+    ] {
+        let answer = CannedAnswer::Status(200, Vec::new());
+        let judged =
+            judged(json!({ "access": access, "external_auth": auth }), &format!("{spoofed}{RIGHT}"), answer);
+        assert!(judged.refused.is_none(), "{access}");
+        let sent: Vec<&String> =
+            judged.request.iter().filter(|line| line.to_ascii_lowercase().starts_with('x')).collect();
+        assert_eq!(sent, ["X-Other: 1"], "{access}");
+    }
+}

@@ -438,3 +438,18 @@ fn a_gateway_needs_a_listener_or_a_source_that_has_them() {
     check("listen: []\nstore: {kind: kubernetes}\n", false);
     check("listen: []\nstream_listen: [{address: ':9000'}]\n", false);
 }
+
+#[test]
+fn aliases_cannot_repeat_a_text_without_end() {
+    let text = format!("x: &a {}\ny: [{}]\n", "x".repeat(4000), vec!["*a"; 9000].join(","));
+    let problems = NodeConfig::parse(&text).expect_err("too much text");
+    assert!(problems[0].message.contains("repeat too much text"), "{problems:?}");
+}
+
+#[test]
+fn encoded_slashes_separate_where_ingresses_are_served() {
+    let serves = |yaml: &str| NodeConfig::parse(yaml).expect("a valid text").serves_ingresses();
+    assert!(serves("store: { kind: kubernetes }"));
+    assert!(!serves("store: { kind: kubernetes }\nkubernetes: { ingress: { enabled: false } }"));
+    assert!(!serves(""));
+}

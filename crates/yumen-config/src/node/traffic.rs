@@ -299,7 +299,8 @@ pub struct RouterConfig {
     /// another path than the route guards.
     pub dot_segments: DotSegments,
     /// The treatment of `%2F`: `keep` matches it as part of its segment, `separate` as a slash, `refuse`
-    /// responds with 400, also to `%5C`. It is forwarded as received.
+    /// responds with 400, also to `%5C`. It is forwarded as received. `auto` is `separate` on a node that serves
+    /// Ingresses of Kubernetes, as ingress-nginx matches it, and `keep` on others.
     pub encoded_slashes: EncodedSlashes,
     /// Whether TRACE requests are routed. Otherwise the response is 405.
     pub trace_requests: bool,
@@ -313,7 +314,7 @@ impl Default for RouterConfig {
         RouterConfig {
             path_parameters: true,
             dot_segments: DotSegments::Resolve,
-            encoded_slashes: EncodedSlashes::Keep,
+            encoded_slashes: EncodedSlashes::Auto,
             trace_requests: false,
             huge_pages: false,
         }
@@ -336,6 +337,8 @@ pub enum DotSegments {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EncodedSlashes {
+    /// Separating where Ingresses of Kubernetes are served, kept elsewhere.
+    Auto,
     /// They are part of their segment.
     Keep,
     /// They separate segments.

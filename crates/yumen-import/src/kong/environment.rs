@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
+use yumen_config::yaml;
 
 use super::deck::{DeckPiece, DeckTemplates};
 use super::entity::{UNREADABLE, UNSET_FIELDS, UNSET_NAME};
@@ -231,7 +232,7 @@ impl<'a> KongEnvironment<'a> {
 
 /// A list or an object in the text of a variable.
 fn structure(text: &str) -> Option<Value> {
-    let parsed: Value = serde_yaml_ng::from_str(text).ok()?;
+    let parsed: Value = serde_yaml_ng::from_str(yaml::bounded(text).ok()?).ok()?;
     (parsed.is_array() || parsed.is_object())
         .then_some(parsed)
         .filter(|_| text.trim_start().starts_with(['[', '{']))

@@ -37,6 +37,7 @@ pub(super) fn backends_of(
 ) -> Option<LocationBackends> {
     let mut backends = LocationBackends::default();
     let primary = match (&location.target, location.owner) {
+        (LocationTarget::Unserved, _) => return Some(backends),
         (LocationTarget::Service(service), Some(owner)) => {
             service_upstream(view, owner, &service.name, &service.port)
         }

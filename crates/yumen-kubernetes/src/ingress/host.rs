@@ -17,7 +17,7 @@ use super::route_writer::RouteWriter;
 use super::snippet_locations::add_snippet_locations;
 use crate::derived::IngressGroup;
 use crate::engine::{TrackedView, UnitOutput};
-use crate::ingress_nginx::ControllerSettings;
+use crate::ingress_nginx::{ControllerSettings, ServerSnippet};
 use crate::resources::TranslatedKind;
 
 pub(crate) fn translate_host(view: &TrackedView<'_>, host: &Arc<str>) -> UnitOutput {
@@ -36,29 +36,31 @@ pub(crate) fn translate_host(view: &TrackedView<'_>, host: &Arc<str>) -> UnitOut
         hosts.extend(aliases);
     }
     let client = client_rules(view, &members, defaults);
-    let (client_value, client_settings, denial) = match client {
+    let (client_value, client_settings, client_problem) = match client {
         None => (None, None, None),
         Some(HostClientRules::Verified(value, settings)) => (Some(value), Some(settings), None),
         Some(HostClientRules::Denied(problem)) => (None, None, Some(problem)),
     };
+    let is_denied = client_problem.is_some() || is_denied(&members, defaults);
     let context = HostContext {
         host,
         scope: &scope,
         has_patterns: locations.has_patterns,
         tls: &tls,
         client: client_settings,
-        server_snippet: members.primary.iter().find_map(|one| one.settings.snippets.server.as_deref()),
+        server_snippet: members.server_plan().map(|(_, plan)| plan),
         defaults,
     };
     let mut output = UnitOutput::default();
     output.problems.append(&mut locations.problems);
     output.problems.extend(tls.problems.iter().cloned());
-    output.problems.extend(denial.iter().cloned());
+    output.problems.extend(client_problem);
+    output.problems.extend(controller_problem(&members, defaults));
     let alias_problem = |(owner, message): (&Arc<crate::derived::ParsedIngress>, String)| {
         Problem::warning(owner.key.to_string(), annotation_path(defaults, "server-alias"), message)
     };
     output.problems.extend(findings.into_iter().map(alias_problem));
-    let mut writer = RouteWriter { view, context: &context, denial, output };
+    let mut writer = RouteWriter { view, context: &context, is_denied, output };
     sort_patterns(&mut locations.all, context.has_patterns);
     let count = locations.all.len();
     for (at, location) in locations.all.iter().enumerate() {
@@ -84,6 +86,18 @@ pub(crate) fn translate_host(view: &TrackedView<'_>, host: &Arc<str>) -> UnitOut
         }
     }
     output
+}
+
+/// Whether a server snippet or a key of the ConfigMap protects the host and cannot be followed.
+fn is_denied(members: &HostMembers<'_>, defaults: &ControllerSettings) -> bool {
+    matches!(members.server_snippet(), Some((_, ServerSnippet::Denying))) || defaults.blocked.all.is_some()
+}
+
+/// The problem of the ConfigMap, for the first Ingress of each host that it closes.
+fn controller_problem(members: &HostMembers<'_>, defaults: &ControllerSettings) -> Option<Problem> {
+    let (key, first) = (defaults.blocked.all.as_ref()?, members.primary.first()?);
+    let message = format!("the ConfigMap's {key} protects and cannot be followed: every host answers 403");
+    Some(Problem::error(first.key.to_string(), "spec.rules", message))
 }
 
 /// Canaries of a host that no other Ingress has.

@@ -51,6 +51,12 @@ pub(super) fn flaw_of_path(path: &str, form: IngressPathForm, is_strict: bool) -
     path.chars().any(char::is_control).then(|| format!("path {path:?} has control characters"))
 }
 
+/// The beginning of the paths that a path with a flaw may have meant.
+pub(super) fn closed_path(path: &str) -> String {
+    let end = path.find(char::is_control).unwrap_or(path.len());
+    format!("/{}", path[..end].trim_start_matches('/'))
+}
+
 /// Why no request has a literal path; `None` for one that requests can have.
 pub(super) fn flaw_of_literal(path: &str) -> Option<String> {
     let is_dotted = path.split('/').any(|element| matches!(element, "." | ".."));
@@ -67,6 +73,16 @@ pub(super) fn literal_match(path: &str, form: IngressPathForm) -> Value {
 /// The member `match` of a route in the pattern mode of a host: every path is a pattern, whatever its type is.
 pub(super) fn pattern_match(path: &str) -> Value {
     json!({ "path_regex": { "pattern": path, "ignore_case": true } })
+}
+
+/// A pattern that matches from the first byte on where `pattern` matches anywhere.
+pub(super) fn searching(pattern: &str) -> String {
+    // The anchor of several alternatives is that of the first one only.
+    match pattern.starts_with('^') && !pattern.contains('|') {
+        true => pattern.to_owned(),
+        // A path may have a line end.
+        false => format!("(?s:.*?)(?:{pattern})"),
+    }
 }
 
 /// Why a path is no pattern; `None` for a valid one.
@@ -102,6 +118,14 @@ pub(super) fn serves_root(path: &str, is_pattern: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_with_a_flaw_closes_the_paths_that_it_may_have_meant() {
+        let check = |path: &str, expected: &str| assert_eq!(closed_path(path), expected, "{path}");
+        check("admin/x", "/admin/x");
+        check("/admin\nx", "/admin");
+        check("\n/x", "/");
+    }
 
     #[test]
     fn a_broken_pattern_closes_the_paths_that_it_may_have_meant() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use yumen_base::problem::Problem;
 
 use super::host_names::{host_name, id_part};
-use super::location_path::{IngressPathForm, flaw_of_literal, flaw_of_path, flaw_of_pattern};
+use super::location_path::{IngressPathForm, closed_path, flaw_of_literal, flaw_of_path, flaw_of_pattern};
 use super::members::HostMembers;
 use crate::derived::ParsedIngress;
 use crate::ingress_nginx::{
@@ -20,6 +20,8 @@ pub(super) enum LocationTarget<'t> {
     Service(&'t IngressService),
     /// The default backend of the controller.
     Default,
+    /// Nothing: the location has a flaw.
+    Unserved,
 }
 
 /// A path of a host.
@@ -34,7 +36,7 @@ pub(super) struct HostLocation<'t> {
     pub(super) canary: Option<(&'t Arc<ParsedIngress>, &'t IngressService)>,
     /// Id of the route.
     pub(super) id: String,
-    /// Why the path is no pattern, on a host whose paths are patterns.
+    /// Why requests get 503: the path is no pattern on a host whose paths are patterns, or cannot be served.
     pub(super) flaw: Option<String>,
 }
 
@@ -91,7 +93,12 @@ pub(super) fn locations_of<'t>(
         .any(|location| location.owner.is_some_and(|owner| makes_patterns(owner, &location.path)));
     locations.add_rest(host, members);
     match locations.has_patterns {
-        true => locations.all.iter_mut().for_each(|one| one.flaw = flaw_of_pattern(&one.path)),
+        true => {
+            locations
+                .all
+                .iter_mut()
+                .for_each(|one| one.flaw = one.flaw.take().or_else(|| flaw_of_pattern(&one.path)));
+        }
         false => locations.drop_unreachable(),
     }
     locations
@@ -131,14 +138,22 @@ fn paths_of<'t>(
 
 impl<'t> HostLocations<'t> {
     fn add_path(&mut self, host: &str, owner: &'t Arc<ParsedIngress>, id: String, written: &'t IngressPath) {
-        let (path, form) = parts_of(written);
-        // A backend of another kind has a problem of its Ingress.
-        let Some(service) = &written.backend.service else { return };
+        let (mut path, mut form) = parts_of(written);
         // `strict-validate-path-type` is a rule of admission: a path without its route would fall to a wider one.
-        if let Some(flaw) = flaw_of_path(&path, form, false) {
-            self.problems.push(problem(owner, format!("{flaw}: the path is left out")));
-            return;
+        let mut flaw = flaw_of_path(&path, form, false);
+        if let Some(flaw) = &flaw {
+            let message = format!("{flaw}: the path answers 503");
+            self.problems.push(Problem::error(owner.key.to_string(), "spec.rules", message));
+            (path, form) = (closed_path(&path).into(), IngressPathForm::Characters);
         }
+        let target = match &written.backend.service {
+            Some(service) => LocationTarget::Service(service),
+            // A backend of another kind has a problem of its Ingress.
+            None => {
+                flaw.get_or_insert_with(|| "the backend is no Service".to_owned());
+                LocationTarget::Unserved
+            }
+        };
         if let Some(first) = self.find(&path, form) {
             let name = first.owner.map(|owner| owner.key.to_string()).unwrap_or_default();
             let message = format!("path {path} of host {host:?} belongs to {name}, which is older");
@@ -147,15 +162,7 @@ impl<'t> HostLocations<'t> {
             return;
         }
         self.index.insert(identity(&path, form), self.all.len());
-        self.all.push(HostLocation {
-            path,
-            form,
-            owner: Some(owner),
-            target: LocationTarget::Service(service),
-            canary: None,
-            id,
-            flaw: None,
-        });
+        self.all.push(HostLocation { path, form, owner: Some(owner), target, canary: None, id, flaw });
     }
 
     fn add_canary(

@@ -5,12 +5,28 @@ use std::sync::Arc;
 use super::host_names::host_name;
 use crate::derived::{IngressGroup, ParsedIngress};
 use crate::engine::TrackedView;
+use crate::ingress_nginx::{ServerSnippet, SnippetPlan};
 
 /// The Ingresses of a host, the first of which decide.
 #[derive(Debug)]
 pub(super) struct HostMembers<'t> {
     pub(super) primary: Vec<&'t Arc<ParsedIngress>>,
     pub(super) canaries: Vec<&'t Arc<ParsedIngress>>,
+}
+
+impl<'t> HostMembers<'t> {
+    /// The server snippet of the host: that of the first Ingress with one.
+    pub(super) fn server_snippet(&self) -> Option<(&'t Arc<ParsedIngress>, &'t ServerSnippet)> {
+        self.primary.iter().find_map(|one| Some((*one, one.settings.snippets.server.as_ref()?)))
+    }
+
+    /// The plan of the server snippet.
+    pub(super) fn server_plan(&self) -> Option<(&'t Arc<ParsedIngress>, &'t SnippetPlan)> {
+        match self.server_snippet()? {
+            (owner, ServerSnippet::Translated(plan)) => Some((owner, &**plan)),
+            (_, ServerSnippet::Denying) => None,
+        }
+    }
 }
 
 /// The Ingresses of a group, in order.

@@ -31,6 +31,7 @@ pub(crate) fn translate_ingress(view: &TrackedView<'_>, key: &ObjectKey) -> Unit
     let (settings, problems) = read_annotations(&object.meta, defaults);
     let refusing = problems.iter().find(|one| one.consequence == AnnotationConsequence::IngressRefused);
     let refusal = refusing.map(|one| format!("{}: {}", one.annotation, one.reason));
+    let refusal = object.spec.unreadable.as_ref().map(|reason| reason.to_string()).or(refusal);
     let mut settings = if refusal.is_some() { refused_settings(settings, defaults) } else { settings };
     if refusal.is_some() && requests_patterns(object, defaults) {
         settings.rewrite.use_regex = true;
@@ -53,13 +54,15 @@ pub(crate) fn translate_ingress(view: &TrackedView<'_>, key: &ObjectKey) -> Unit
 }
 
 /// The settings of a refused version. None is used but those that decide which requests its paths match, which are
-/// refused, whether it is a canary, and the client certificates of its hosts, which protect the paths of others too.
+/// refused, whether it is a canary, and the client certificates and the server snippet of its hosts, which protect the
+/// paths of others too.
 fn refused_settings(written: IngressSettings, defaults: &ControllerSettings) -> IngressSettings {
     let mut settings = defaults.defaults.clone();
     settings.rewrite = written.rewrite;
     settings.canary = written.canary;
     settings.server.client = written.server.client;
     settings.server.is_denied = written.server.is_denied;
+    settings.snippets.server = written.snippets.server;
     settings
 }
 
@@ -115,7 +118,7 @@ fn rule_problems(key: &ObjectKey, object: &IngressObject) -> Vec<Problem> {
                 || "has no service".to_owned(),
                 |resource| format!("refers to {} {:?}", resource.kind, resource.name),
             );
-            let message = format!("the backend {found}: the path is left out");
+            let message = format!("the backend {found}: the path answers 503");
             let place = format!("spec.rules[{at}].http.paths[{position}].backend");
             problems.push(Problem::error(key.to_string(), place, message).hint("refer to a Service"));
         }

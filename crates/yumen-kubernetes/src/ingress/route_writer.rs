@@ -9,7 +9,7 @@ use super::effects::{
     HostContext, LocationDraft, app_root_route, client_certificate, fixed_redirect, plugin_set,
     slash_redirect,
 };
-use super::location_path::{literal_match, match_of_broken, pattern_match};
+use super::location_path::{flaw_of_pattern, literal_match, match_of_broken, pattern_match};
 use super::locations::{HostLocation, LocationTarget, SnippetUse};
 use super::members::first_of_service;
 use super::relocation::{relocated, relocating_edit};
@@ -17,6 +17,7 @@ use super::sessions::session_value;
 use super::snippet_branches::{branches_of, conditions_value};
 use crate::derived::ParsedIngress;
 use crate::engine::{TrackedView, UnitOutput};
+use crate::ingress_nginx::ServerSnippet;
 use crate::resources::{SpecDefect, TranslatedKind, mark_broken};
 use crate::settings::IngressCounting;
 
@@ -29,8 +30,8 @@ const NOT_FOUND: &str = "default backend - 404\n";
 pub(super) struct RouteWriter<'w, 'h, 't> {
     pub(super) view: &'w TrackedView<'t>,
     pub(super) context: &'w HostContext<'h, 't>,
-    /// Why every request of the host is answered with 403.
-    pub(super) denial: Option<Problem>,
+    /// Whether every request of the host is answered with 403.
+    pub(super) is_denied: bool,
     pub(super) output: UnitOutput,
 }
 
@@ -47,7 +48,14 @@ impl<'t> RouteWriter<'_, '_, 't> {
             });
             self.output.problems.extend(missing);
         }
-        let branches = branches_of(self.context, location, &mut self.output.problems);
+        let branches = match branches_of(self.context, location) {
+            Ok(branches) => branches,
+            // Without their snippets requests might pass that one of them refuses.
+            Err(reason) => {
+                let (id, priority) = (location.id.clone(), (rank + 1) * 1000);
+                return self.write_relocated(location, Err(reason), &SnippetUse::default(), id, priority);
+            }
+        };
         let count = branches.len();
         for (at, branch) in branches.iter().enumerate() {
             // The first branch whose conditions hold answers.
@@ -133,9 +141,11 @@ impl<'t> RouteWriter<'_, '_, 't> {
         defects.extend(refusal.map(|reason| SpecDefect::new("actions", reason.clone())));
         let denied = draft.settings.auth.denial.as_ref().map(|reason| reason.to_string()).or(draft.denial);
         let denied = denied.or(location.flaw.clone());
-        if self.denial.is_some() {
+        // The server snippet of an older Ingress is that of the host; the own paths stay closed all the same.
+        let is_unguarded = matches!(draft.settings.snippets.server, Some(ServerSnippet::Denying));
+        if self.is_denied {
             members.insert("actions".to_owned(), respond(403));
-        } else if denied.is_some() {
+        } else if denied.is_some() || is_unguarded {
             members.insert("actions".to_owned(), respond(503));
         } else if let Some(redirect) = &draft.settings.redirects.fixed {
             members.insert("actions".to_owned(), fixed_redirect(redirect).into());
@@ -158,7 +168,7 @@ impl<'t> RouteWriter<'_, '_, 't> {
         if let Some(owner) = location.owner.filter(|owner| plugin_set(owner, defaults).is_some()) {
             members.insert("plugin_config_id".to_owned(), plugin_set_id(owner).into());
         }
-        if draft.settings.cors.is_some() && self.denial.is_none() {
+        if draft.settings.cors.is_some() && !self.is_denied {
             self.write_options(&id, &members, location.owner, priority);
         }
         self.finish(id, members, location.owner, &defects);
@@ -182,7 +192,7 @@ impl<'t> RouteWriter<'_, '_, 't> {
             members.insert("vars".to_owned(), conditions_value(&branch.conditions));
         }
         let has_answer = draft.actions.contains_key("respond") || draft.actions.contains_key("redirect");
-        if self.denial.is_some() {
+        if self.is_denied {
             draft.actions = Map::from_iter([("respond".to_owned(), json!({ "status": 403 }))]);
         } else if !has_answer {
             let body = json!({ "status": 404, "body": NOT_FOUND });
@@ -288,10 +298,12 @@ pub(super) fn plugin_set_id(owner: &ParsedIngress) -> String {
 }
 
 fn base_members(context: &HostContext<'_, '_>, location: &HostLocation<'_>) -> Map<String, Value> {
-    let matching = match (context.has_patterns, &location.flaw) {
-        (true, None) => pattern_match(&location.path),
-        (true, Some(_)) => match_of_broken(&location.path),
-        (false, _) => literal_match(&location.path, location.form),
+    let matching = match context.has_patterns {
+        true if location.flaw.is_none() || flaw_of_pattern(&location.path).is_none() => {
+            pattern_match(&location.path)
+        }
+        true => match_of_broken(&location.path),
+        false => literal_match(&location.path, location.form),
     };
     Map::from_iter([("uri".to_owned(), "/*".into()), ("match".to_owned(), matching)])
 }

@@ -1,7 +1,7 @@
 //! Branches of a location by the conditions of its snippets.
 
 use serde_json::{Value, json};
-use yumen_base::problem::Problem;
+use yumen_plugin::{BacktrackBudget, PatternOptions, RegexPattern};
 
 use super::effects::HostContext;
 use super::locations::{HostLocation, SnippetUse};
@@ -12,11 +12,13 @@ const BRANCHES_MAX: usize = 16;
 
 /// The branches of a location, the last of which has no conditions: each combination of those of the snippets of the
 /// controller, the host and the path.
+///
+/// # Errors
+/// The combinations are too many.
 pub(super) fn branches_of<'t>(
     context: &HostContext<'_, 't>,
     location: &HostLocation<'t>,
-    problems: &mut Vec<Problem>,
-) -> Vec<SnippetUse<'t>> {
+) -> Result<Vec<SnippetUse<'t>>, String> {
     let defaults = &context.defaults.snippets;
     let own = location.owner.and_then(|owner| owner.settings.snippets.location.as_deref());
     let of_host = [defaults.1.as_deref(), context.server_snippet].map(|plan| (plan, true));
@@ -26,16 +28,11 @@ pub(super) fn branches_of<'t>(
         let Some(plan) = plan else { continue };
         let combined = combine(&branches, plan, is_of_host);
         if combined.len() > BRANCHES_MAX {
-            if let Some(owner) = location.owner {
-                let message =
-                    format!("snippets with more than {BRANCHES_MAX} combinations of conditions are left out");
-                problems.push(Problem::error(owner.key.to_string(), "snippet", message));
-            }
-            return vec![SnippetUse::default()];
+            return Err(format!("the snippets have more than {BRANCHES_MAX} combinations of conditions"));
         }
         branches = combined;
     }
-    branches
+    Ok(branches)
 }
 
 fn combine<'t>(branches: &[SnippetUse<'t>], plan: &'t SnippetPlan, is_of_host: bool) -> Vec<SnippetUse<'t>> {
@@ -67,11 +64,31 @@ fn condition_value(condition: &SnippetCondition) -> Value {
         SnippetTest::IsSet => ("~~", "^(?:[^0]|0.)".to_owned()),
         SnippetTest::Equals(text) if text.is_empty() => ("~~", "^$".to_owned()),
         SnippetTest::Equals(text) => ("==", text.to_string()),
-        SnippetTest::Matches { pattern, ignore_case: true } => ("~~", format!("(?i){pattern}")),
-        SnippetTest::Matches { pattern, ignore_case: false } => ("~~", pattern.to_string()),
+        SnippetTest::Matches { pattern, ignore_case } => {
+            let value = if *ignore_case { format!("(?i){pattern}") } else { pattern.to_string() };
+            if matches_empty_text(&value) {
+                return absent_or_matching(name, &value, condition.negated);
+            }
+            ("~~", value)
+        }
     };
     match condition.negated {
         true => json!([name, "!", operator, value]),
         false => json!([name, operator, value]),
+    }
+}
+
+/// Whether a pattern matches the empty text. One that is too costly to try may.
+fn matches_empty_text(pattern: &str) -> bool {
+    let compiled = RegexPattern::new(pattern, PatternOptions::default());
+    compiled.is_ok_and(|compiled| compiled.is_match(b"", &BacktrackBudget::default()).unwrap_or(true))
+}
+
+/// A variable without a value is the empty text in NGINX, and matches no pattern in an expression.
+fn absent_or_matching(name: &str, pattern: &str, is_negated: bool) -> Value {
+    let any = "^";
+    match is_negated {
+        false => json!(["OR", [name, "~~", pattern], [name, "!", "~~", any]]),
+        true => json!(["AND", [name, "~~", any], [name, "!", "~~", pattern]]),
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::location_path::IngressPathForm;
+use super::location_path::{IngressPathForm, searching};
 use super::locations::{HostLocation, LocationTarget, SnippetUse};
 use super::members::HostMembers;
 use super::route_writer::RouteWriter;
@@ -13,12 +13,7 @@ const PRIORITY: usize = 1_000_000;
 
 /// Writes the routes of the locations of the first server snippet.
 pub(super) fn add_snippet_locations<'t>(writer: &mut RouteWriter<'_, '_, 't>, members: &HostMembers<'t>) {
-    let mut owners = members.primary.iter();
-    let owner = owners.find(|one| one.settings.snippets.server.is_some()).copied();
-    let Some((owner, plan)) = owner.and_then(|one| Some((one, one.settings.snippets.server.as_deref()?)))
-    else {
-        return;
-    };
+    let Some((owner, plan)) = members.server_plan() else { return };
     let host = super::host_names::id_part(writer.context.host);
     for (at, written) in plan.locations.iter().enumerate() {
         let location = HostLocation {
@@ -58,10 +53,8 @@ fn matching(written: &SnippetLocation) -> Value {
         }
         LocationMatcher::Pattern { pattern, ignore_case } => {
             // A pattern of NGINX matches anywhere, one of a route from the first byte on.
-            let anchored = match pattern.strip_prefix('^') {
-                Some(rest) => rest.to_owned(),
-                None => format!(".*(?:{pattern})"),
-            };
+            let anchored = searching(pattern);
+            let anchored = anchored.strip_prefix('^').unwrap_or(&anchored);
             let mut value = Map::from_iter([("pattern".to_owned(), anchored.into())]);
             if *ignore_case {
                 value.insert("ignore_case".to_owned(), true.into());

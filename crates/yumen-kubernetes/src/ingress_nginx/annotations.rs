@@ -48,7 +48,8 @@ pub enum AnnotationConsequence {
     LeftOut,
     /// All paths of the Ingress answer 503, since a protection is missing.
     IngressDenied,
-    /// All paths of the hosts of the Ingress answer 403, since client certificates cannot be verified.
+    /// All paths of the hosts of the Ingress answer 403, since client certificates cannot be verified or the server
+    /// snippet that protects them has no translation.
     HostDenied,
     /// The version of the Ingress is not taken: its last good version is served, if there is one.
     IngressRefused,
@@ -73,8 +74,8 @@ pub struct AnnotationProblem {
 
 /// Reads the annotations of one Ingress over the defaults of the controller.
 ///
-/// A problem whose consequence is `IngressDenied` or `HostDenied` is also in the settings, as `auth.denial` and
-/// `server.is_denied`. With `IngressRefused` the settings must not be used.
+/// A problem whose consequence is `IngressDenied` is also in the settings, as `auth.denial`; one with `HostDenied` as
+/// `server.is_denied` or `snippets.server`. With `IngressRefused` the settings must not be used.
 pub fn read_annotations(
     meta: &ObjectMeta,
     controller: &ControllerSettings,
@@ -100,7 +101,6 @@ pub fn read_annotations(
     if let Some(problem) = of(AnnotationConsequence::IngressDenied) {
         settings.auth.denial = Some(problem.to_string().into());
     }
-    settings.server.is_denied |= of(AnnotationConsequence::HostDenied).is_some();
     (settings, problems)
 }
 

@@ -74,7 +74,9 @@ fn directives(page: &mut String) -> std::fmt::Result {
     page.push_str(
         "\n## Directives of snippets\n\nSnippets are translated, never executed. A directive that is not in this table refuses its \
          snippet, with an event\nthat names line and directive; the rest of the Ingress works. If the snippet has a directive that \
-         protects, such as\n`deny`, `return 403` or `more_clear_input_headers`, the paths answer 503 instead.\n\n| directive | translation |\n|---|---|\n",
+         protects, such as\n`deny`, `return 403` or `more_clear_input_headers`, the paths answer 503 instead. A `server-snippet` protects \
+         all paths of the host,\nalso those of other Ingresses: the host answers 403. The snippets of the ConfigMap protect every \
+         host: all answer 403.\n\n| directive | translation |\n|---|---|\n",
     );
     for (names, translation) in DIRECTIVE_ROWS {
         writeln!(page, "| {names} | {} |", cell(translation))?;

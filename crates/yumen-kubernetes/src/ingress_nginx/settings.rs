@@ -12,7 +12,7 @@ pub use access::{
 pub use routing::{
     CanaryHeaderRule, FixedRedirect, IngressCanary, IngressErrors, IngressHeaders, IngressLogging,
     IngressMirror, IngressRedirects, IngressRewrite, IngressRewriteTarget, IngressServer, IngressSnippets,
-    LocationForm, SslRedirectRule,
+    LocationForm, ServerSnippet, SslRedirectRule,
 };
 pub use upstream::{
     CanaryStickiness, FieldReplacement, IngressProxy, IngressSession, IngressUpstream,

@@ -49,6 +49,15 @@ pub fn translate_snippet(text: &str, place: SnippetPlace) -> Result<SnippetPlan,
     })
 }
 
+/// Whether a snippet of NGINX's `http` block, which has no translation, protects all hosts. Its blocks are servers of
+/// their own and tables.
+pub(super) fn guards_all_hosts(text: &str) -> bool {
+    match parse_snippet(text) {
+        Ok(all) => all.iter().any(|directive| directive.block.is_none() && directives::guards(directive)),
+        Err(_) => true,
+    }
+}
+
 fn translate_directives(
     directives: &[SnippetDirective],
     place: SnippetPlace,

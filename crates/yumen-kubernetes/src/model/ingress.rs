@@ -11,6 +11,9 @@ pub(crate) struct IngressSpec {
     pub(crate) default_backend: Option<IngressBackend>,
     pub(crate) tls: Vec<IngressTls>,
     pub(crate) rules: Vec<IngressRule>,
+    /// Why the object does not decode as a whole; its paths are refused.
+    #[serde(skip)]
+    pub(crate) unreadable: Option<Arc<str>>,
 }
 
 /// Host names of a certificate. The name of the Secret may be absent.

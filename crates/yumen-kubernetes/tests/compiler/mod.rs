@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use yumen_config::Resource;
+use yumen_http::uri::{EncodedSlashPolicy, PathPolicy};
 use yumen_plugin::kind::NodeFacts;
 use yumen_plugin::{Carry, PluginRegistry};
+use yumen_snapshot::RequestRules;
 use yumen_snapshot::compile::{CompileOutput, Compiler, CompilerEnv, Loaded, UpstreamDefaults};
 
-/// Compiles resources, without loading certificates.
+/// Compiles resources as a node that serves Ingresses, without loading certificates.
 pub(crate) fn compile(resources: Vec<Resource>) -> CompileOutput {
     let env = CompilerEnv {
         node: NodeFacts::default(),
@@ -22,5 +24,9 @@ pub(crate) fn compile(resources: Vec<Resource>) -> CompileOutput {
         sinks: None,
     };
     let registry = Arc::new(PluginRegistry::new(yumen_plugins::BUILTIN));
-    Compiler::new(registry, Arc::new(Carry::default()), env).replace_all(resources, 1)
+    let paths = PathPolicy { encoded_slashes: EncodedSlashPolicy::Separate, ..PathPolicy::default() };
+    let rules = RequestRules { paths, trace_requests: false };
+    Compiler::new(registry, Arc::new(Carry::default()), env)
+        .with_request_rules(rules)
+        .replace_all(resources, 1)
 }

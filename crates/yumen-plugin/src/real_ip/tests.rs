@@ -134,3 +134,18 @@ fn unterminated_quote_of_a_client_ends_before_appended_elements() {
         }
     }
 }
+
+#[test]
+fn a_list_in_any_field_is_walked_where_proxies_are_skipped() {
+    let trusted = Some("192.0.2.0/24 10.0.0.0/8");
+    for (list, recursive, expected) in [
+        ("6.6.6.6, 1.2.3.4, 10.0.0.1", true, ("1.2.3.4", 0)),
+        ("1.2.3.4", true, ("1.2.3.4", 0)),
+        ("6.6.6.6, x, 10.0.0.1", true, PEER),
+        ("1.2.3.4, 10.0.0.1", false, PEER),
+    ] {
+        check("http_x_client", trusted, recursive, &format!("X-Client: {list}"), expected);
+    }
+    // A client cannot put a line of its own behind that of the proxy.
+    check("http_x_client", trusted, true, "X-Client: 6.6.6.6\nX-Client: 1.2.3.4", ("1.2.3.4", 0));
+}

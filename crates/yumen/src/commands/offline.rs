@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use yumen_base::{Problem, ProblemLevel};
+use yumen_config::node::StoreKind;
 use yumen_config::{NodeConfig, Resource, document};
 use yumen_snapshot::compile::Compiler;
 use yumen_snapshot::{Snapshot, policy};
@@ -60,7 +61,9 @@ pub(crate) struct CompiledManifests {
 
 /// Reads, translates and compiles manifests as a node with these settings does.
 pub(crate) fn load_manifests(paths: &[PathBuf], node: &NodeFile) -> anyhow::Result<CompiledManifests> {
-    let node = node.read()?;
+    let mut node = node.read()?;
+    // Broken objects close, and paths are read, as on a node of the cluster.
+    node.store.kind = StoreKind::Kubernetes;
     let manifests = ManifestObjects::read(paths)?;
     let translated = ManifestTranslator::new(&node).translate(&manifests);
     let mut compiler = compiler(&node);

@@ -54,10 +54,8 @@ pub(crate) fn new(
         load_certificate: loader,
         sinks: None,
     };
-    let rules = RequestRules {
-        paths: crate::node::path_policy(&node.router),
-        trace_requests: node.router.trace_requests,
-    };
+    let rules =
+        RequestRules { paths: crate::node::path_policy(node), trace_requests: node.router.trace_requests };
     Compiler::new(registry, carry, env).with_request_rules(rules).with_files(Arc::new(read_plugin_file))
 }
 

@@ -1,7 +1,7 @@
 //! The text of a file as a value: YAML with anchors and merge keys, or JSON.
 
 use serde_json::Value;
-use yumen_config::json_text;
+use yumen_config::{json_text, yaml};
 
 use crate::report::{ImportReport, different};
 
@@ -21,6 +21,7 @@ pub(super) fn parse(text: &str, has_templates: bool, report: &mut ImportReport) 
             Err(_) => {}
         }
     }
+    yaml::bounded(text).map_err(|error| error.to_string())?;
     let mut value: serde_yaml_ng::Value = match serde_yaml_ng::from_str(text) {
         Ok(value) => value,
         Err(error) => {

@@ -182,14 +182,15 @@ fn add_blocks(defaults: &ControllerSettings, plugins: &mut Map<String, Value>) {
         plugins.insert("ua-restriction".to_owned(), json!({ "denylist": patterns, "bypass_missing": true }));
     }
     if !blocked.referers.is_empty() {
-        let hosts = blocked.referers.iter().filter(|one| !one.starts_with('~'));
-        let hosts: Value = hosts.map(|one| Value::from(&**one)).collect();
+        // NGINX compares the whole field, not its host.
+        let rule = |entry: &Arc<str>| json!([["http_referer", "~~", pattern_of(entry)]]);
+        let rules: Value = blocked.referers.iter().map(rule).collect();
         plugins
-            .insert("referer-restriction".to_owned(), json!({ "blacklist": hosts, "bypass_missing": true }));
+            .insert("fault-injection".to_owned(), json!({ "abort": { "http_status": 403, "vars": rules } }));
     }
 }
 
-/// A regular expression from an entry of NGINX's map.
+/// A regular expression from an entry of NGINX's map, which compares texts without case.
 fn pattern_of(entry: &str) -> String {
     if let Some(pattern) = entry.strip_prefix("~*") {
         return format!("(?i){pattern}");
@@ -204,7 +205,7 @@ fn pattern_of(entry: &str) -> String {
             (!is_plain).then_some('\\').into_iter().chain([one])
         })
         .collect();
-    format!("^{escaped}$")
+    format!("(?i)^{escaped}$")
 }
 
 fn add_compression(defaults: &ControllerSettings, plugins: &mut Map<String, Value>) {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::super::location_path::searching;
 use super::super::locations::SnippetUse;
 use super::redirects::text_redirect;
 use super::{LocationDraft, proxying};
@@ -17,8 +18,14 @@ pub(super) fn add(draft: &mut LocationDraft<'_, '_, '_>, uses: &SnippetUse<'_>, 
     for effects in &uses.effects {
         apply(draft, effects, service.map(|service| &**service));
     }
-    if let Some(edit) = uses.relocation {
+    apply_access(draft, uses);
+    // The first rewrite or answer ends the directives of its block; that of the host comes before those of paths.
+    let edit = uses.relocation.or_else(|| uses.effects.iter().find_map(|effects| effects.path.as_ref()));
+    if let Some(edit) = edit {
         draft.set_action("rewrite", "path", json!({ "regex": path_edit(edit) }));
+    }
+    if let Some(answer) = uses.effects.iter().find_map(|effects| effects.answer.as_ref()) {
+        apply_answer(draft, answer);
     }
     if !uses.effects.is_empty() {
         drop_lone_satisfy(draft);
@@ -48,15 +55,6 @@ fn apply(draft: &mut LocationDraft<'_, '_, '_>, effects: &SnippetEffects, servic
     }
     for setting in &effects.settings {
         proxying::apply_setting(draft, setting);
-    }
-    if !effects.access.is_empty() {
-        apply_access(draft, &effects.access);
-    }
-    if let Some(edit) = &effects.path {
-        draft.set_action("rewrite", "path", json!({ "regex": path_edit(edit) }));
-    }
-    if let Some(answer) = &effects.answer {
-        apply_answer(draft, answer);
     }
 }
 
@@ -165,8 +163,29 @@ fn apply_by_status(draft: &mut LocationDraft<'_, '_, '_>, edit: &ResponseFieldEd
     }
 }
 
+/// Adds the rules of snippets after the lists of annotations, as ingress-nginx writes them. A location with rules of its own
+/// inherits none of its host.
+fn apply_access(draft: &mut LocationDraft<'_, '_, '_>, uses: &SnippetUse<'_>) {
+    let lists = &draft.settings.access;
+    if !lists.allow.is_empty() {
+        // Their `deny all` comes before the rules.
+        return;
+    }
+    let rules_of = |effects: &[&SnippetEffects]| -> Vec<AccessRule> {
+        effects.iter().flat_map(|one| one.access.clone()).collect()
+    };
+    let (of_host, of_path) = uses.effects.split_at(uses.of_host);
+    let mut rules = rules_of(of_path);
+    if rules.is_empty() && lists.deny.is_empty() {
+        rules = rules_of(of_host);
+    }
+    if !rules.is_empty() {
+        apply_rules(draft, &rules);
+    }
+}
+
 /// Rules that end with `deny all` are a list of admitted networks, those without one a list of refused ones.
-fn apply_access(draft: &mut LocationDraft<'_, '_, '_>, rules: &[AccessRule]) {
+fn apply_rules(draft: &mut LocationDraft<'_, '_, '_>, rules: &[AccessRule]) {
     let end = rules.iter().position(|rule| rule.network.is_none());
     let (listed, is_closed) = match end {
         Some(end) => (&rules[..end], !rules[end].allows),
@@ -182,19 +201,16 @@ fn apply_access(draft: &mut LocationDraft<'_, '_, '_>, rules: &[AccessRule]) {
     match (is_closed, networks.is_empty()) {
         (true, false) => draft.set_action("access", "allow", networks.into()),
         (true, true) => draft.set_action("access", "deny", json!(["0.0.0.0/0", "::/0"])),
-        (false, false) => draft.set_action("access", "deny", networks.into()),
+        (false, false) => {
+            networks.into_iter().for_each(|network| draft.push_action("access", "deny", network))
+        }
         (false, true) => {}
     }
 }
 
 /// A replacement as the member `path.regex`.
 fn path_edit(edit: &SnippetPathEdit) -> Value {
-    // The pattern of a snippet matches anywhere.
-    let pattern = match edit.pattern.starts_with('^') {
-        true => edit.pattern.to_string(),
-        false => format!(".*?(?:{})", edit.pattern),
-    };
-    json!({ "pattern": pattern, "to": edit.to.to_string() })
+    json!({ "pattern": searching(&edit.pattern), "to": edit.to.to_string() })
 }
 
 /// The response of the gateway. NGINX sends it before it checks anything.

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use super::AnnotationConsequence::{Differs, IngressDenied, LeftOut, NoEffect};
+use super::AnnotationConsequence::{Differs, HostDenied, IngressDenied, LeftOut, NoEffect};
 use super::reader::AnnotationReader;
 use super::value_rule::parse_statuses;
 use crate::ingress_nginx::nginx_text::NginxText;
 use crate::ingress_nginx::settings::{
     CanaryHeaderRule, FixedRedirect, IngressCanary, IngressMirror, IngressRewriteTarget, IngressSettings,
-    LocationForm, SslRedirectRule,
+    LocationForm, ServerSnippet, SslRedirectRule,
 };
-use crate::ingress_nginx::snippet::{SnippetPlace, SnippetPlan, translate_snippet};
+use crate::ingress_nginx::snippet::{SnippetPlace, SnippetPlan, SnippetRefusal, translate_snippet};
 use crate::model::ClusterKind;
 
 /// The smallest whole of a canary's weight.
@@ -138,10 +138,20 @@ fn read_mirror(reader: &mut AnnotationReader<'_>) -> Option<IngressMirror> {
 }
 
 pub(super) fn read_snippets(reader: &mut AnnotationReader<'_>, settings: &mut IngressSettings) {
-    let location = read_snippet(reader, "configuration-snippet", SnippetPlace::Location);
-    let server = read_snippet(reader, "server-snippet", SnippetPlace::Server);
-    settings.snippets.location = location;
-    settings.snippets.server = server;
+    settings.snippets.location = read_snippet(reader, "configuration-snippet", SnippetPlace::Location);
+    settings.snippets.server = match translate(reader, "server-snippet", SnippetPlace::Server) {
+        Some(Ok(plan)) => Some(ServerSnippet::Translated(plan)),
+        // NGINX applies the snippet to all paths of the host, so that those of other Ingresses are unprotected too.
+        Some(Err(refusal)) if refusal.guards => {
+            reader.push("server-snippet", HostDenied, &refusal, refusal.way_over);
+            Some(ServerSnippet::Denying)
+        }
+        Some(Err(refusal)) => {
+            reader.push("server-snippet", LeftOut, &refusal, refusal.way_over);
+            None
+        }
+        None => None,
+    };
 }
 
 /// A translated snippet. A refused one is reported and left out.
@@ -150,13 +160,8 @@ pub(super) fn read_snippet(
     name: &str,
     place: SnippetPlace,
 ) -> Option<Arc<SnippetPlan>> {
-    match translate_snippet(reader.text(name)?, place) {
-        Ok(plan) => {
-            for note in &plan.notes {
-                reader.push(name, NoEffect, note, None);
-            }
-            Some(Arc::new(plan))
-        }
+    match translate(reader, name, place)? {
+        Ok(plan) => Some(plan),
         Err(refusal) => {
             // Without a directive that refuses requests, those would pass.
             let consequence = match refusal.guards || place == SnippetPlace::Auth {
@@ -167,4 +172,17 @@ pub(super) fn read_snippet(
             None
         }
     }
+}
+
+/// Translates the value of an annotation and reports directives without effect.
+fn translate(
+    reader: &mut AnnotationReader<'_>,
+    name: &str,
+    place: SnippetPlace,
+) -> Option<Result<Arc<SnippetPlan>, SnippetRefusal>> {
+    let translated = translate_snippet(reader.text(name)?, place);
+    for note in translated.iter().flat_map(|plan| &plan.notes) {
+        reader.push(name, NoEffect, note, None);
+    }
+    Some(translated.map(Arc::new))
 }

@@ -393,7 +393,10 @@ fn a_refused_snippet_denies_only_if_it_protects() {
     let denied = Some(AnnotationConsequence::IngressDenied);
     assert_eq!(consequence("configuration-snippet", "sub_filter a b;"), left_out);
     assert_eq!(consequence("configuration-snippet", "deny 10.0.0.1; sub_filter a b;"), denied);
-    assert_eq!(consequence("server-snippet", "deny 10.0.0.1; } server {"), denied);
+    let host_denied = Some(AnnotationConsequence::HostDenied);
+    assert_eq!(consequence("server-snippet", "sub_filter a b;"), left_out);
+    assert_eq!(consequence("server-snippet", "deny 10.0.0.1; } server {"), host_denied);
+    assert_eq!(consequence("server-snippet", "deny 10.0.0.1; sub_filter a b;"), host_denied);
     assert_eq!(consequence("auth-snippet", "sub_filter a b;"), denied);
     let (settings, _) = read_annotations(
         &meta(&[

@@ -23,6 +23,8 @@ pub(super) fn read_hosts(reader: &mut AnnotationReader<'_>, settings: &mut Ingre
         }
     }
     settings.server.client = read_client_tls(reader);
+    // Also without the value, which the rule of the annotation refused.
+    settings.server.is_denied = settings.server.client.is_none() && reader.is_requested("auth-tls-secret");
 }
 
 /// Cipher suites without the names of lists and the operators of OpenSSL.

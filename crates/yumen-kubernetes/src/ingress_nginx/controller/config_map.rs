@@ -12,6 +12,7 @@ use yumen_config::suggestion;
 use super::keys::{KEY_GROUPS, KeyEffect, find_key};
 use super::settings_reader::SettingsReader;
 use super::types::{ControllerProblem, ControllerSettings};
+use crate::ingress_nginx::snippet::guards_all_hosts;
 
 /// Reads the data of the ConfigMap over `settings`, those of the flags.
 pub fn read_config_map(
@@ -34,6 +35,7 @@ pub fn read_config_map(
     node::read_connections(&mut reader);
     node::read_logs(&mut reader, &mut settings);
     settings.node.append(&mut reader.node);
+    settings.blocked.all = reader.denial;
     (settings, reader.problems)
 }
 
@@ -52,7 +54,12 @@ fn report_effects(reader: &mut SettingsReader<'_>) {
             KeyEffect::Used(_) | KeyEffect::Node(_) => {}
             KeyEffect::NoEffect(reason) => reader.warn(key, format!("no effect: {reason}"), None),
             KeyEffect::Refused { reason, way_over, guards } if asks => {
-                reader.push(key, guards, reason, Some(way_over));
+                let is_http = key == "http-snippet";
+                // A missing firewall is an error only: the Helm chart asks the operator to accept it.
+                match is_http && reader.text(key).is_some_and(guards_all_hosts) {
+                    true => reader.deny(key, reason, Some(way_over)),
+                    false => reader.push(key, guards, reason, Some(way_over)),
+                }
             }
             KeyEffect::Refused { .. } => {}
         }

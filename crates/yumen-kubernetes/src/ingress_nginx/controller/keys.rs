@@ -35,6 +35,10 @@ const fn used(key: &'static str) -> KeyRow {
     KeyRow { key, effect: KeyEffect::Used("") }
 }
 
+const fn noted(key: &'static str, note: &'static str) -> KeyRow {
+    KeyRow { key, effect: KeyEffect::Used(note) }
+}
+
 const fn node(key: &'static str, path: &'static str) -> KeyRow {
     KeyRow { key, effect: KeyEffect::Node(path) }
 }

@@ -18,11 +18,13 @@ pub(super) struct SettingsReader<'a> {
     dashes: &'static str,
     pub(super) problems: Vec<ControllerProblem>,
     pub(super) node: Vec<NodeSetting>,
+    /// The first key that protects and cannot be followed.
+    pub(super) denial: Option<Arc<str>>,
 }
 
 impl<'a> SettingsReader<'a> {
     pub(super) fn new(values: BTreeMap<&'a str, &'a str>, dashes: &'static str) -> SettingsReader<'a> {
-        SettingsReader { values, dashes, problems: Vec::new(), node: Vec::new() }
+        SettingsReader { values, dashes, problems: Vec::new(), node: Vec::new(), denial: None }
     }
 
     pub(super) fn keys(&self) -> Vec<&'a str> {
@@ -62,14 +64,19 @@ impl<'a> SettingsReader<'a> {
         Some(entries.map(Arc::from).collect())
     }
 
+    /// Networks of a list that does not protect by itself.
     pub(super) fn networks(&mut self, key: &str) -> Option<Vec<Arc<str>>> {
-        match parse_networks(self.text(key)?) {
-            Ok(networks) => Some(networks.into_iter().map(Arc::from).collect()),
-            Err(reason) => {
-                self.error(key, reason);
-                None
-            }
-        }
+        self.read_networks(key)?.map_err(|reason| self.error(key, reason)).ok()
+    }
+
+    /// Networks of a list that admits or refuses clients. Without it every client is refused.
+    pub(super) fn guarding_networks(&mut self, key: &str) -> Option<Vec<Arc<str>>> {
+        self.read_networks(key)?.map_err(|reason| self.deny(key, reason, None)).ok()
+    }
+
+    fn read_networks(&self, key: &str) -> Option<Result<Vec<Arc<str>>, String>> {
+        let networks = parse_networks(self.text(key)?);
+        Some(networks.map(|networks| networks.into_iter().map(Arc::from).collect()))
     }
 
     /// An object written as `namespace/name`.
@@ -119,6 +126,12 @@ impl<'a> SettingsReader<'a> {
     /// An invalid value; the default holds.
     pub(super) fn error(&mut self, key: &str, message: impl Display) {
         self.push(key, true, message, None);
+    }
+
+    /// A key that protects and cannot be followed: every host answers 403.
+    pub(super) fn deny(&mut self, key: &str, message: impl Display, way_over: Option<&str>) {
+        self.push(key, true, format!("{message}: every host answers 403"), way_over);
+        self.denial.get_or_insert_with(|| key.into());
     }
 
     pub(super) fn push(&mut self, key: &str, is_error: bool, message: impl Display, way_over: Option<&str>) {

@@ -155,10 +155,49 @@ fn invalid_and_unknown_keys_are_reported() {
     check("proxy-buffer-size", "8k", false, "no effect");
     check("proxy-body-sise", "8m", false, "no key of this name");
     check("server-snippet", "location /x { proxy_pass http://a; }", false, "line 1: proxy_pass");
-    check("location-snippet", "deny all; sub_filter a b;", true, "sub_filter");
+    check("location-snippet", "deny all; sub_filter a b;", true, "every host answers 403");
+    check("global-auth-url", "auth/", true, "every host answers 403");
     let (_, problems) = read(&[("proxy-body-sise", "8m")]);
     assert_eq!(problems[0].way_over.as_deref(), Some("did you mean \"proxy-body-size\"?"));
     assert_eq!(read(&[("enable-modsecurity", "false"), ("http-snippet", "")]).1, []);
+}
+
+#[test]
+fn keys_that_protect_and_cannot_be_followed_refuse_every_client() {
+    #[track_caller]
+    fn check(data: &[(&str, &str)], expected: Option<&str>) {
+        let (settings, problems) = read(data);
+        assert_eq!(settings.blocked.all.as_deref(), expected, "{data:?}: {problems:?}");
+    }
+    for (key, value) in [
+        ("server-snippet", "deny 192.0.2.1; sub_filter a b;"),
+        ("location-snippet", "if ($http_x) { return 403; } sub_filter a b;"),
+        ("http-snippet", "deny 192.0.2.1;"),
+        ("http-snippet", "include /etc/nginx/blocked.conf;"),
+        ("http-snippet", "deny 192.0.2.1"),
+        ("block-cidrs", "192.0.2.0/33"),
+        ("whitelist-source-range", "all"),
+        ("denylist-source-range", "all"),
+        ("global-auth-url", "auth/"),
+    ] {
+        check(&[(key, value)], Some(key));
+    }
+    check(
+        &[("global-auth-url", "http://auth/"), ("global-auth-snippet", "sub_filter a b;")],
+        Some("global-auth-snippet"),
+    );
+    check(&[("http-snippet", "map $a $b { deny 1; }\nserver { listen 81; return 403; }")], None);
+    check(&[("server-snippet", "sub_filter a b;"), ("location-snippet", "deny 192.0.2.1;")], None);
+    check(&[("enable-modsecurity", "true")], None);
+}
+
+#[test]
+fn an_invalid_list_of_proxies_lets_no_client_choose_its_address() {
+    let data = [("use-forwarded-headers", "true"), ("proxy-real-ip-cidr", "10.0.0.0/40")];
+    let (settings, problems) = read(&data);
+    assert_eq!((settings.client.trust, &settings.client.trusted[..]), (ForwardedTrust::None, &[][..]));
+    assert!(problems[0].is_error, "{problems:?}");
+    assert_eq!(settings.blocked.all, None);
 }
 
 #[test]

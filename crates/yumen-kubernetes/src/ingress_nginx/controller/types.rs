@@ -179,6 +179,8 @@ pub struct ControllerHeaders {
 /// Clients that all hosts answer with 403.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct BlockedClients {
+    /// The key that protects all hosts and cannot be followed: every client is refused.
+    pub all: Option<Arc<str>>,
     /// Networks.
     pub networks: Vec<Arc<str>>,
     /// User agents; one that begins with `~` is a pattern, `~*` one that ignores case.

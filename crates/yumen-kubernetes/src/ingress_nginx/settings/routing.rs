@@ -91,7 +91,7 @@ pub struct IngressServer {
     pub ciphers: Option<Vec<Arc<str>>>,
     /// Client certificates.
     pub client: Option<IngressClientTls>,
-    /// Whether the host answers 403 to everything, since its `auth-tls-*` annotations cannot be followed.
+    /// Whether the host answers 403 to everything, since client certificates cannot be verified.
     pub is_denied: bool,
 }
 
@@ -174,13 +174,22 @@ impl Default for IngressLogging {
     }
 }
 
-/// Translated snippets. A refused one is absent and has a problem.
+/// A server snippet, which holds for all paths of a host, also for those of other Ingresses.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ServerSnippet {
+    /// Its effects.
+    Translated(Arc<SnippetPlan>),
+    /// A refused snippet that protects: every request of the host is answered with 403.
+    Denying,
+}
+
+/// Translated snippets. A refused one is absent and has a problem, except for a server snippet that protects.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct IngressSnippets {
     /// `configuration-snippet`: for each path of the Ingress.
     pub location: Option<Arc<SnippetPlan>>,
     /// `server-snippet`: for the hosts of the Ingress, if it is their first.
-    pub server: Option<Arc<SnippetPlan>>,
+    pub server: Option<ServerSnippet>,
     /// `auth-snippet`: for the request to the auth service.
     pub auth: Option<Arc<SnippetPlan>>,
 }

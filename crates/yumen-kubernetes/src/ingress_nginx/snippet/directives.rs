@@ -188,14 +188,16 @@ pub(super) fn refusal_reason(name: &str) -> (&'static str, Option<&'static str>)
 }
 
 /// Directives that admit or refuse requests, or remove fields that services trust.
-const GUARDS: [&str; 15] = [
+const GUARDS: [&str; 16] = [
     "allow",
     "deny",
     "satisfy",
-    "auth_request",
-    "auth_basic",
-    "auth_basic_user_file",
-    "auth_jwt",
+    // The file may have any directive.
+    "include",
+    "internal",
+    // An answer of any status keeps requests from the service, and so does another path.
+    "return",
+    "rewrite",
     "limit_req",
     "limit_conn",
     "limit_except",
@@ -204,7 +206,12 @@ const GUARDS: [&str; 15] = [
     "modsecurity",
     "more_clear_input_headers",
     "more_set_input_headers",
+    "proxy_pass_request_headers",
 ];
+
+/// Phases of Lua that see a request before the service.
+const LUA_PHASES: [&str; 5] =
+    ["access_by_lua", "content_by_lua", "rewrite_by_lua", "server_rewrite_by_lua", "set_by_lua"];
 
 /// Fields of requests by which a service admits no client: those of connections and of the way of a request.
 const PLAIN_FIELDS: [&str; 9] = [
@@ -223,11 +230,9 @@ const PLAIN_FIELDS: [&str; 9] = [
 pub(super) fn guards(directive: &SnippetDirective) -> bool {
     let word = |at: usize| directive.words.get(at).map(|word| word.text.as_str()).unwrap_or_default();
     let is_own = match directive.name.as_str() {
-        // A redirect or an answer of any status keeps requests from the service.
-        "return" | "internal" => true,
-        // The pattern is a condition.
-        "rewrite" => ["redirect", "permanent"].contains(&word(2)),
-        "proxy_set_header" => !is_plain_field(word(0)),
+        "proxy_set_header" | "grpc_set_header" => !is_plain_field(word(0)),
+        // Any service could take the place of the meant one.
+        "proxy_ssl_verify" | "grpc_ssl_verify" => word(0) == "on",
         name => is_guard(name),
     };
     is_own || directive.block.iter().flatten().any(guards)
@@ -239,5 +244,7 @@ fn is_plain_field(name: &str) -> bool {
 }
 
 fn is_guard(name: &str) -> bool {
-    GUARDS.contains(&name) || name.starts_with("modsecurity") || name.starts_with("access_by_lua")
+    let authenticates = name.starts_with("auth_") && name != "auth_request_set";
+    let runs_lua = LUA_PHASES.iter().any(|phase| name.starts_with(phase));
+    GUARDS.contains(&name) || authenticates || runs_lua || name.starts_with("modsecurity")
 }

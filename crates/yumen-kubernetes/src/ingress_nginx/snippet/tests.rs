@@ -348,7 +348,13 @@ fn a_refusal_knows_whether_the_snippet_protects() {
     assert!(guards("rewrite_by_lua_block { ngx.exit(403) }"));
     assert!(guards("location /a { internal; }\nsub_filter a b;"));
     assert!(guards("proxy_set_header X-Forwarded-User \"\";\nsub_filter a b;"));
-    assert!(!guards("rewrite ^/a$ /b last;\nsub_filter a b;"));
+    assert!(guards("rewrite ^/a$ /b last;\nsub_filter a b;"));
+    assert!(guards("include /etc/nginx/blocked.conf;"));
+    assert!(guards("auth_digest a;"));
+    assert!(guards("rewrite_by_lua_file /a.lua;"));
+    assert!(guards("proxy_ssl_verify on;"));
+    assert!(guards("grpc_set_header X-User \"\";\nsub_filter a b;"));
+    assert!(!guards("auth_request_set $a $upstream_http_a;\nheader_filter_by_lua_file /a.lua;"));
     assert!(!guards("sub_filter a b;"));
 }
 

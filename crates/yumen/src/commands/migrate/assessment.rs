@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use yumen_base::{Problem, ProblemLevel};
 use yumen_config::Resource;
+use yumen_config::node::StoreKind;
 use yumen_kubernetes::ingress_nginx::{AnnotationConsequence, AnnotationProblem, read_annotations};
 use yumen_snapshot::Snapshot;
 
@@ -83,6 +84,8 @@ pub(super) struct MigrationAssessment<'s> {
     pub(super) snapshot: Arc<Snapshot>,
     /// Problems of the compiler.
     pub(super) defects: Vec<Problem>,
+    /// Objects of the files that cannot be read and are no Ingress of the report.
+    pub(super) unreadable: Vec<Problem>,
 }
 
 impl MigrationAssessment<'_> {
@@ -92,6 +95,8 @@ impl MigrationAssessment<'_> {
         node: &NodeFile,
     ) -> anyhow::Result<MigrationAssessment<'s>> {
         let mut node = node.read()?;
+        // Broken objects close, and paths are read, as on a node of the cluster.
+        node.store.kind = StoreKind::Kubernetes;
         node.kubernetes.ingress.enabled = true;
         node.kubernetes.ingress.flags = source.arguments.clone();
         let manifests = ManifestObjects::from_documents(source.documents.clone());
@@ -121,8 +126,13 @@ impl MigrationAssessment<'_> {
             let count = ingress.meta.annotations.keys().filter(|name| name.starts_with(&prefix)).count();
             AssessedIngress { ingress, annotations: count, findings }
         };
-        let ingresses = source.ingresses.iter().map(assess).collect();
-        Ok(MigrationAssessment { ingresses, resources: translated.resources, snapshot, defects })
+        let ingresses: Vec<AssessedIngress<'s>> = source.ingresses.iter().map(assess).collect();
+        let is_listed = |problem: &Problem| {
+            let name = problem.object.strip_prefix("Ingress/");
+            name.is_some_and(|name| ingresses.iter().any(|one| one.ingress.name() == name))
+        };
+        let unreadable = manifests.unreadable().filter(|problem| !is_listed(problem)).cloned().collect();
+        Ok(MigrationAssessment { ingresses, resources: translated.resources, snapshot, defects, unreadable })
     }
 }
 

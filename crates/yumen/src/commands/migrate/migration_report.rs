@@ -35,9 +35,11 @@ impl<'r> MigrationReport<'r> {
         self.assessment.ingresses.iter().map(|one| one.annotations_at(verdict)).sum()
     }
 
-    /// Whether a part of an Ingress, or a key that protects, is refused.
+    /// Whether a part of an Ingress, a key that protects, or an object that cannot be read, is refused.
     pub(super) fn is_refused(&self) -> bool {
-        self.count(MigrationVerdict::Refused) > 0 || self.source.findings.iter().any(|(_, one)| one.is_error)
+        self.count(MigrationVerdict::Refused) > 0
+            || self.source.findings.iter().any(|(_, one)| one.is_error)
+            || !self.assessment.unreadable.is_empty()
     }
 
     pub(super) fn differs(&self) -> bool {
@@ -75,6 +77,10 @@ impl<'r> MigrationReport<'r> {
                     writeln!(text, "    instead: {instead}")?;
                 }
             }
+        }
+        for problem in &self.assessment.unreadable {
+            let place = problem.place.as_ref().map(|place| format!(" ({place})")).unwrap_or_default();
+            writeln!(text, "{}: refused{place}\n  refused: {}", problem.object, problem.message)?;
         }
         self.write_controller(text)?;
         if let Some(replay) = &self.replay {
@@ -172,6 +178,7 @@ impl<'r> MigrationReport<'r> {
         let mut value = json!({
             "ingresses": ingresses,
             "controller": controller,
+            "unreadable": self.assessment.unreadable,
             "node": self.node_settings(),
             "other_classes": self.source.of_others,
             "counts": {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use yumen_base::{FilePlace, LineSpan};
-use yumen_kubernetes::ObjectMeta;
 use yumen_kubernetes::ingress_nginx::{ControllerProblem, ControllerSettings, read_config_map, read_flags};
+use yumen_kubernetes::{ObjectMeta, readable_metadata};
 use yumen_kubernetes_client::{ApiClient, ApiError, WatchTarget};
 
 use super::MigrationInput;
@@ -259,7 +259,9 @@ fn ingresses_of(
         if metadata["namespace"].is_null() {
             metadata["namespace"] = "default".into();
         }
-        let Ok(meta) = serde_json::from_value::<ObjectMeta>(metadata) else { continue };
+        let meta = serde_json::from_value::<ObjectMeta>(metadata.clone());
+        let meta = meta.or_else(|_| serde_json::from_value(readable_metadata(&metadata)));
+        let Some(meta) = meta.ok().filter(|meta: &ObjectMeta| !meta.name.is_empty()) else { continue };
         let by_name = document["spec"]["ingressClassName"].as_str().filter(|name| !name.is_empty());
         let by_annotation = meta.annotations.get(CLASS_ANNOTATION);
         let is_served = match (by_name, by_annotation) {

@@ -8,8 +8,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::Value;
-use yumen_base::{FilePlace, LineSpan, Problem};
-use yumen_kubernetes::{ClusterKind, ClusterObject, ObjectKey, decode};
+use yumen_base::{FilePlace, LineSpan, Problem, ProblemLevel};
+use yumen_config::yaml;
+use yumen_kubernetes::{ClusterKind, ClusterObject, ObjectKey, decode, salvage};
 
 use super::document_starts::document_starts;
 use super::manifest_members::unknown_members;
@@ -61,8 +62,9 @@ impl ManifestObjects {
     /// Reports a key that a mapping has twice, as the API server refuses it in strict validation.
     fn report_duplicate_keys(&mut self, file: &Path) -> anyhow::Result<()> {
         let name = file.display().to_string();
+        let text = read_text(file)?;
         // Only values of YAML refuse duplicates.
-        for document in serde_yaml_ng::Deserializer::from_str(&read_text(file)?) {
+        for document in serde_yaml_ng::Deserializer::from_str(yaml::bounded(&text)?) {
             let Err(error) = serde_yaml_ng::Value::deserialize(document) else { continue };
             // The text was read as JSON. A reader of YAML repeats the fault without end.
             if !error.to_string().contains("duplicate") {
@@ -87,6 +89,8 @@ impl ManifestObjects {
             return;
         };
         let group = version.rsplit_once('/').map_or("", |(group, _)| group);
+        // Manifests of clusters before Kubernetes 1.22 have Ingresses of another group; their paths are refused.
+        let group = if (group, name) == ("extensions", "Ingress") { "networking.k8s.io" } else { group };
         let Some(kind) = ClusterKind::find(group, name) else {
             if group.starts_with("gateway.networking.") {
                 let object = format!("{name}/{}", value["metadata"]["name"].as_str().unwrap_or_default());
@@ -108,8 +112,13 @@ impl ManifestObjects {
             Ok(object) => self.insert(object, place),
             Err(error) => {
                 let object = error.key.map_or_else(|| kind.to_string(), |key| key.to_string());
-                let problem = Problem::error(object, "", error.message);
+                let rest = salvage(kind, &value, &error.message);
+                let effect = if rest.is_some() { ": the paths of the Ingress answer 503" } else { "" };
+                let problem = Problem::error(object, "", format!("{}{effect}", error.message));
                 self.problems.push(Problem { place: Some(place.clone()), ..problem });
+                if let Some(object) = rest {
+                    self.insert(object, place);
+                }
             }
         }
     }
@@ -152,6 +161,11 @@ impl ManifestObjects {
                 self.placeholders.insert(ObjectKey::new(ClusterKind::Service, namespace, name).to_string());
             }
         }
+    }
+
+    /// Objects that cannot be read.
+    pub(crate) fn unreadable(&self) -> impl Iterator<Item = &Problem> {
+        self.problems.iter().filter(|problem| problem.level == ProblemLevel::Error)
     }
 
     /// Adds the places of problems whose objects are in the files.
@@ -203,14 +217,15 @@ fn read_file(file: &Path, documents: &mut Vec<(Value, FilePlace)>) -> anyhow::Re
     Ok(())
 }
 
-/// The documents of a text. JSON is no part of YAML where it escapes a character by two surrogates (RFC 8259 §7).
+/// The documents of a text, within the bound on aliases. JSON is no part of YAML where it escapes a character by two surrogates (RFC 8259 §7).
 pub(crate) fn values_of(text: &str) -> Result<Vec<Value>, serde_yaml_ng::Error> {
     if text.trim_start().starts_with(['{', '['])
         && let Ok(values) = serde_json::Deserializer::from_str(text).into_iter().collect()
     {
         return Ok(values);
     }
-    serde_yaml_ng::Deserializer::from_str(text).map(Value::deserialize).collect()
+    let documents = serde_yaml_ng::Deserializer::from_str(yaml::bounded(text)?);
+    documents.map(Value::deserialize).collect()
 }
 
 /// The manifest files at a path, in the order of their names.

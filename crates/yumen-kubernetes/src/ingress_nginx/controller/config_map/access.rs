@@ -69,6 +69,11 @@ pub(super) fn read_clients(reader: &mut SettingsReader<'_>, settings: &mut Contr
         client.field = field;
     }
     let networks = reader.networks("proxy-real-ip-cidr");
+    if networks.is_none() && reader.text("proxy-real-ip-cidr").is_some() {
+        // Without the list that was written any client could choose its address.
+        client.trust = ForwardedTrust::None;
+        return read_blocked(reader, settings);
+    }
     if client.trust == ForwardedTrust::None {
         if let (Some(_), false) = (&networks, client.proxy_protocol) {
             let message =
@@ -85,8 +90,12 @@ pub(super) fn read_clients(reader: &mut SettingsReader<'_>, settings: &mut Contr
             reader.warn("proxy-real-ip-cidr", message, Some(way));
         }
     }
+    read_blocked(reader, settings);
+}
+
+fn read_blocked(reader: &mut SettingsReader<'_>, settings: &mut ControllerSettings) {
     let blocked = &mut settings.blocked;
-    blocked.networks = reader.networks("block-cidrs").unwrap_or_default();
+    blocked.networks = reader.guarding_networks("block-cidrs").unwrap_or_default();
     blocked.user_agents = reader.list("block-user-agents").unwrap_or_default();
     blocked.referers = reader.list("block-referers").unwrap_or_default();
 }
@@ -152,7 +161,7 @@ pub(super) fn read_tls(reader: &mut SettingsReader<'_>, settings: &mut Controlle
 pub(super) fn read_auth(reader: &mut SettingsReader<'_>, settings: &mut ControllerSettings) {
     let Some(written) = reader.text("global-auth-url") else { return };
     let Some(url) = service_url(written) else {
-        return reader.error("global-auth-url", "the value must be a URL with scheme and host");
+        return reader.deny("global-auth-url", "the value must be a URL with scheme and host", None);
     };
     let mut text = |key: &str| match NginxText::parse(reader.text(key)?) {
         Ok(text) => Some(with_raw_arguments(text)),
@@ -201,7 +210,10 @@ fn read_snippet(reader: &mut SettingsReader<'_>, key: &str, place: SnippetPlace)
     match translate_snippet(reader.text(key)?, place) {
         Ok(plan) => Some(Arc::new(plan)),
         Err(refusal) => {
-            reader.push(key, refusal.guards, &refusal, refusal.way_over);
+            match refusal.guards || place == SnippetPlace::Auth {
+                true => reader.deny(key, &refusal, refusal.way_over),
+                false => reader.warn(key, &refusal, refusal.way_over),
+            }
             None
         }
     }

@@ -87,10 +87,10 @@ fn replacements(reader: &mut SettingsReader<'_>, key: &str) -> Vec<FieldReplacem
 
 pub(super) fn read_limits(reader: &mut SettingsReader<'_>, settings: &mut ControllerSettings) {
     let defaults = &mut settings.defaults;
-    if let Some(allow) = reader.networks("whitelist-source-range") {
+    if let Some(allow) = reader.guarding_networks("whitelist-source-range") {
         defaults.access.allow = allow;
     }
-    if let Some(deny) = reader.networks("denylist-source-range") {
+    if let Some(deny) = reader.guarding_networks("denylist-source-range") {
         defaults.access.deny = deny;
     }
     let rate = reader.number("limit-rate").filter(|rate| *rate > 0);

@@ -1,10 +1,6 @@
 //! Keys that the translation reads.
 
-use super::{KeyEffect, KeyRow, no_effect, node, refused, used};
-
-const fn noted(key: &'static str, note: &'static str) -> KeyRow {
-    KeyRow { key, effect: KeyEffect::Used(note) }
-}
+use super::{KeyRow, no_effect, node, noted, refused, used};
 
 pub(in crate::ingress_nginx::controller) const POLICY: &[KeyRow] = &[
     used("allow-snippet-annotations"),

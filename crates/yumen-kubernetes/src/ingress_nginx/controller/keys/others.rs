@@ -1,9 +1,10 @@
 //! Keys of snippets, modules and traces.
 
-use super::{KeyRow, guard, no_effect, refused, used};
+use super::{KeyRow, guard, no_effect, noted, refused};
 
 const RAW: &str = "directives of this context have no translation";
 const RAW_WAY: &str = "look for a key of the ConfigMap or a plugin with the same effect";
+const GUARDING: &str = "every host answers 403 if the snippet protects and is refused";
 const NO_FIREWALL: &str = "the gateway has no web application firewall";
 const FIREWALL_WAY: &str = "put a firewall before or behind the gateway";
 const NO_GEOIP: &str = "the gateway has no database of places";
@@ -13,8 +14,8 @@ const TRACES_WAY: &str = "add the plugin opentelemetry as a global rule";
 const JAEGER: &str = "ingress-nginx 1.15 ignores it too";
 
 pub(in crate::ingress_nginx::controller) const OTHERS: &[KeyRow] = &[
-    used("location-snippet"),
-    used("server-snippet"),
+    noted("location-snippet", GUARDING),
+    noted("server-snippet", GUARDING),
     refused("main-snippet", RAW, RAW_WAY),
     refused("http-snippet", RAW, RAW_WAY),
     refused("stream-snippet", RAW, RAW_WAY),
