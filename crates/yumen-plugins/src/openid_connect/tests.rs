@@ -637,7 +637,7 @@ fn nothing_passes_before_the_discovery_document_arrives() {
         (json!({"bearer_only": true, "use_jwks": true}), 401),
     ] {
         let mut bench = PluginBench::new();
-        let empty = MemoryObjects { document: Arc::default(), keys: Arc::default() };
+        let empty = MemoryObjects { document: Arc::default(), keys: Arc::default(), warned: Rc::default() };
         bench.objects = Some(Box::new(empty));
         let plugin = bench.plugin("openid-connect", settings(more.clone()));
         let token = MemoryProvider::new(&json!({})).token(&json!({}));
