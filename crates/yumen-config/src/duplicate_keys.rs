@@ -231,7 +231,7 @@ impl<'de> Visitor<'de> for DuplicateKeySeed<'_, '_> {
     }
 
     /// JSON has no NaN and no infinity; like `serde_json`, this reader replaces them with null. An integer beyond 64 bits
-    /// arrives here as a rounded one, and cannot be told from a number with an exponent.
+    /// arrives here as a rounded one, like a number with an exponent.
     fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
         Ok(match Number::from_f64(value) {
             None => self.inexact(value, NOT_FINITE),

@@ -241,8 +241,8 @@ impl Compiler {
         fresh
     }
 
-    /// The same compiler for readers who may not see the node's surroundings: it reads neither values of references, which
-    /// stay as written, nor files.
+    /// The same compiler for readers without access to the environment of the node: it reads neither values of references,
+    /// which stay as written, nor files.
     pub fn isolated(mut self) -> Compiler {
         self.context.env.variables = references::awaited_variables();
         self.context.cells = Arc::default();

@@ -364,12 +364,8 @@ impl LiveGateway for RunningGateway {
             }
         }
         let is_healthy = |addr| healthy.get(&addr).copied();
-        self.trial.plan(
-            before,
-            after,
-            PlannedTraffic { sample: &sample, is_healthy: &is_healthy, limits },
-            visibility,
-        )
+        let traffic = PlannedTraffic { sample: &sample, is_healthy: &is_healthy, limits };
+        self.trial.plan(before, after, traffic, visibility)
     }
 
     fn lint(&self, resources: &[Resource], strict: bool) -> Vec<Problem> {

@@ -180,7 +180,7 @@ fn verdict_of(answer: &SubrequestResponse) -> WolfVerdict {
         return WolfVerdict::Allowed(user);
     }
     let reason = document.get("reason").and_then(Value::as_str).map(str::to_owned);
-    // The server answers some failures and refusals with 200, and only `ok` tells them apart. APISIX lets them pass.
+    // The server answers some failures and refusals with 200, which differ in `ok` only. APISIX lets them pass.
     let status = if status == 200 { 403 } else { status };
     WolfVerdict::Refused { status, reason, user }
 }

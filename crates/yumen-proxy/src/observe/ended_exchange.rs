@@ -1,4 +1,4 @@
-//! Ended exchanges for the tests of what is recorded about them.
+//! Ended exchanges for the tests of their records.
 
 use yumen_http::{HeadLimits, RequestHead, parse};
 use yumen_plugin::{ClientInfo, ConsumerIndex, Exchange, ExchangeOutcome, Now, StillHost};
