@@ -236,8 +236,7 @@ impl AdminAccess {
             }
         };
         match holder.role {
-            // APISIX refuses a viewer's write with 401, not 403.
-            AdminRole::Viewer if !only_reads(request) => Err(unauthorized("invalid method for role viewer")),
+            AdminRole::Viewer if !only_reads(request) => Err(not_for_viewers(request)),
             _ => Ok(AdmittedClient { holder, session }),
         }
     }
@@ -274,6 +273,15 @@ fn checked_key<'a>(
     }
     // "missing apikey" and "wrong apikey" are the texts of APISIX.
     holder.ok_or_else(|| unauthorized("wrong apikey"))
+}
+
+fn not_for_viewers(request: &Request) -> ApiRefusal {
+    let message = "invalid method for role viewer";
+    match request.uri().path().starts_with("/yumen/") {
+        true => forbidden(message),
+        // As in APISIX, although the key is valid.
+        false => unauthorized(message),
+    }
 }
 
 fn only_reads(request: &Request) -> bool {

@@ -53,6 +53,7 @@ pub use host_check::AllowedHosts;
 pub use login_guard::LoginGuard;
 pub use openapi::{ApiArgument, ApiEndpoint, ApiPayload, ArgumentForm, endpoints, openapi};
 pub use operator_identity::{IdentityFuture, IdentityProvider, IdentityRefusal};
+pub use secrets::SecretVisibility;
 pub use status::{Document, StatusState, serve_status};
 pub use tls::AdminTls;
 pub use v1::{ClusterView, LiveGateway, NodeView, V1State};

@@ -131,7 +131,7 @@ fn description(state: &AdminState, name: &str) -> Option<Value> {
     members.insert("schema".into(), schema(state, name)?);
     members.insert("scope".into(), json!("global"));
     // Tools offer plugins of this type for consumers and credentials.
-    if kind.is_some_and(|kind| kind.role.is_auth()) || missing.is_some_and(MissingPlugin::has_credentials) {
+    if kind.is_some_and(|kind| kind.role.is_auth()) {
         members.insert("type".into(), json!("auth"));
     }
     if kind.is_none() {

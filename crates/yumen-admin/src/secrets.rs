@@ -17,7 +17,7 @@ use crate::keys::KeyHolder;
 
 /// The part of an object that its reader may see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum SecretVisibility {
+pub enum SecretVisibility {
     /// Everything, for clients that may write the object back.
     Whole,
     /// Nothing that grants access to anything or impersonates the gateway.

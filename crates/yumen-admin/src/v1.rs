@@ -35,6 +35,7 @@ use yumen_snapshot::plan::{ChangePlan, PlanLimits};
 use yumen_store::{Revision, StoreError};
 
 use crate::api::AdminState;
+use crate::secrets::SecretVisibility;
 
 pub(crate) use applied::wait_for_applied;
 pub(crate) use arguments::{NoArguments, StrictWriteQuery};
@@ -66,8 +67,15 @@ pub trait LiveGateway: Send + Sync {
     /// Compiles resources without publishing them. May take as long as a start.
     fn trial(&self, resources: Vec<Resource>) -> (Arc<Snapshot>, Vec<Problem>);
 
-    /// The effects of a change, on recent requests too. May take as long as two starts.
-    fn plan(&self, before: &[Resource], after: &[Resource], limits: PlanLimits) -> ChangePlan;
+    /// The effects of a change, on recent requests too. May take as long as two starts. A reader without secrets gets a
+    /// plan that reads neither values of references nor files.
+    fn plan(
+        &self,
+        before: &[Resource],
+        after: &[Resource],
+        limits: PlanLimits,
+        visibility: SecretVisibility,
+    ) -> ChangePlan;
 
     /// Problems and style findings of resources.
     fn lint(&self, resources: &[Resource], strict: bool) -> Vec<Problem>;

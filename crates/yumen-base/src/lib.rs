@@ -4,6 +4,7 @@
 //! strong reason.
 
 pub mod counter;
+pub mod invisible;
 pub mod ipset;
 pub mod local_address;
 pub mod metric;

@@ -1,7 +1,7 @@
-//! Values with a list of duplicate object members.
+//! Values with a list of duplicate object members, and of numbers that differ from the text.
 //!
-//! JSON and YAML readers disagree on which of several members with one name counts. The caller decides how to
-//! treat such a text.
+//! JSON and YAML readers disagree on which of several members with one name counts, and a value has no infinite numbers
+//! and no integers beyond 64 bits. The caller decides how to treat such a text.
 
 use std::fmt;
 
@@ -14,6 +14,13 @@ use crate::json_text::{JsonText, JsonTextError};
 /// Reported duplicates per text; further ones are not recorded.
 const TOLD_MAX: usize = 16;
 
+/// Reasons of inexact numbers.
+const NOT_FINITE: &str = "the number is not finite; write a number or remove the member";
+const BEYOND_64_BITS: &str =
+    "the number is beyond 64 bits and would be rounded; write a smaller one, or a text in quotes";
+/// The first integer beyond 64 bits, 2^64.
+const INTEGER_END: f64 = 18_446_744_073_709_551_616.0;
+
 /// Characters of each member name in a reported path.
 const NAME_CHARS_MAX: usize = 64;
 
@@ -24,17 +31,22 @@ pub struct DuplicateCheckedValue {
     pub value: Value,
     /// Dotted paths of members that occur more than once, at most 16.
     pub duplicates: Vec<String>,
+    /// Dotted paths of numbers that the value does not have as written, with the reason; at most 16.
+    pub inexact: Vec<(String, &'static str)>,
 }
 
 impl DuplicateCheckedValue {
-    /// The value if no member is duplicated, otherwise a message that lists the duplicates.
+    /// A value without findings.
+    pub(crate) fn of(value: Value) -> DuplicateCheckedValue {
+        DuplicateCheckedValue { value, duplicates: Vec::new(), inexact: Vec::new() }
+    }
+
+    /// The value if no member is duplicated and all numbers are exact, otherwise a message that lists the others.
     pub fn into_distinct(self) -> Result<Value, String> {
-        match self.duplicates.is_empty() {
-            true => Ok(self.value),
-            false => {
-                Err(self.duplicates.iter().map(|path| message_at(path)).collect::<Vec<String>>().join("; "))
-            }
-        }
+        let duplicates = self.duplicates.iter().map(|path| message_at(path));
+        let inexact = self.inexact.iter().map(|(path, reason)| format!("\"{path}\": {reason}"));
+        let faults: Vec<String> = duplicates.chain(inexact).collect();
+        if faults.is_empty() { Ok(self.value) } else { Err(faults.join("; ")) }
     }
 }
 
@@ -83,11 +95,12 @@ impl<'de> DeserializeSeed<'de> for DuplicateKeyReader<'_> {
     type Value = DuplicateCheckedValue;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<DuplicateCheckedValue, D::Error> {
-        let mut duplicates = Vec::new();
-        let bytes_left = self.bytes_left;
-        let seed = DuplicateKeySeed { step: JsonPathStep::Top, duplicates: &mut duplicates, bytes_left };
+        let mut faults =
+            TextFaults { duplicates: Vec::new(), inexact: Vec::new(), bytes_left: self.bytes_left };
+        let seed = DuplicateKeySeed { step: JsonPathStep::Top, faults: &mut faults };
         let value = seed.deserialize(deserializer)?;
-        Ok(DuplicateCheckedValue { value, duplicates })
+        let TextFaults { duplicates, inexact, .. } = faults;
+        Ok(DuplicateCheckedValue { value, duplicates, inexact })
     }
 }
 
@@ -112,19 +125,33 @@ impl fmt::Display for JsonPathStep<'_> {
     }
 }
 
-struct DuplicateKeySeed<'a> {
-    step: JsonPathStep<'a>,
-    duplicates: &'a mut Vec<String>,
-    bytes_left: &'a mut usize,
+/// The findings of one text, and the rest of its bound.
+struct TextFaults<'b> {
+    duplicates: Vec<String>,
+    inexact: Vec<(String, &'static str)>,
+    bytes_left: &'b mut usize,
 }
 
-impl DuplicateKeySeed<'_> {
+struct DuplicateKeySeed<'a, 'b> {
+    step: JsonPathStep<'a>,
+    faults: &'a mut TextFaults<'b>,
+}
+
+impl DuplicateKeySeed<'_, '_> {
+    /// A number that may differ from the one in the text.
+    fn inexact(self, value: f64, reason: &'static str) -> Value {
+        if self.faults.inexact.len() < TOLD_MAX {
+            self.faults.inexact.push((self.step.to_string(), reason));
+        }
+        Number::from_f64(value).map_or(Value::Null, Value::Number)
+    }
+
     fn take<E: Error>(&mut self, text: &str) -> Result<(), E> {
-        take_bytes(self.bytes_left, text.len())
+        take_bytes(self.faults.bytes_left, text.len())
     }
 }
 
-impl<'de> DeserializeSeed<'de> for DuplicateKeySeed<'_> {
+impl<'de> DeserializeSeed<'de> for DuplicateKeySeed<'_, '_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -132,7 +159,7 @@ impl<'de> DeserializeSeed<'de> for DuplicateKeySeed<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for DuplicateKeySeed<'_> {
+impl<'de> Visitor<'de> for DuplicateKeySeed<'_, '_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -146,18 +173,14 @@ impl<'de> Visitor<'de> for DuplicateKeySeed<'_> {
             // One search of the map serves the check and the insertion.
             let member = members.entry(name);
             let step = JsonPathStep::Member(&self.step, member.key());
-            if matches!(member, Entry::Occupied(_)) && self.duplicates.len() < TOLD_MAX {
+            if matches!(member, Entry::Occupied(_)) && self.faults.duplicates.len() < TOLD_MAX {
                 let path = step.to_string();
                 // Three members of one name give one report.
-                if self.duplicates.last() != Some(&path) {
-                    self.duplicates.push(path);
+                if self.faults.duplicates.last() != Some(&path) {
+                    self.faults.duplicates.push(path);
                 }
             }
-            let value = map.next_value_seed(DuplicateKeySeed {
-                step,
-                duplicates: &mut *self.duplicates,
-                bytes_left: &mut *self.bytes_left,
-            })?;
+            let value = map.next_value_seed(DuplicateKeySeed { step, faults: &mut *self.faults })?;
             match member {
                 Entry::Vacant(entry) => {
                     entry.insert(value);
@@ -174,8 +197,7 @@ impl<'de> Visitor<'de> for DuplicateKeySeed<'_> {
         let mut items = Vec::new();
         loop {
             let step = JsonPathStep::Item(&self.step, items.len());
-            let (duplicates, bytes_left) = (&mut *self.duplicates, &mut *self.bytes_left);
-            match seq.next_element_seed(DuplicateKeySeed { step, duplicates, bytes_left })? {
+            match seq.next_element_seed(DuplicateKeySeed { step, faults: &mut *self.faults })? {
                 Some(item) => items.push(item),
                 None => return Ok(Value::Array(items)),
             }
@@ -204,9 +226,24 @@ impl<'de> Visitor<'de> for DuplicateKeySeed<'_> {
         Ok(value.into())
     }
 
-    /// JSON has no NaN and no infinity; like `serde_json`, this reader replaces them with null.
+    fn visit_u128<E>(self, value: u128) -> Result<Value, E> {
+        Ok(self.inexact(value as f64, BEYOND_64_BITS))
+    }
+
+    fn visit_i128<E>(self, value: i128) -> Result<Value, E> {
+        Ok(self.inexact(value as f64, BEYOND_64_BITS))
+    }
+
+    /// JSON has no NaN and no infinity; like `serde_json`, this reader replaces them with null. An integer beyond 64 bits
+    /// arrives here as a rounded one, like a number with an exponent.
     fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+        Ok(match Number::from_f64(value) {
+            None => self.inexact(value, NOT_FINITE),
+            Some(_) if value >= INTEGER_END || value <= -INTEGER_END / 2.0 => {
+                self.inexact(value, BEYOND_64_BITS)
+            }
+            Some(number) => Value::Number(number),
+        })
     }
 
     fn visit_none<E>(self) -> Result<Value, E> {

@@ -8,35 +8,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use yumen_http::{HeadLimits, parse};
-use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{
-    BodyIndexing, ClientInfo, ConditionExpr, ConsumerIndex, Exchange, IndexingProgress, Now, PluginHost,
-    RequestHead,
+    BodyIndexing, ClientInfo, ConditionExpr, ConsumerIndex, Exchange, IndexingProgress, Now, RequestHead,
+    StillHost,
 };
-
-struct BenchHost;
-
-impl PluginHost for BenchHost {
-    fn sleep(&self, _: Duration) -> LocalFuture<'static, ()> {
-        Box::pin(std::future::ready(()))
-    }
-
-    fn random(&self) -> u64 {
-        4
-    }
-
-    fn fill_random(&self, out: &mut [u8]) {
-        out.fill(4);
-    }
-
-    fn worker(&self) -> usize {
-        0
-    }
-
-    fn clock(&self) -> Now {
-        Now::default()
-    }
-}
 
 const ROUNDS: u32 = 50;
 
@@ -84,7 +59,8 @@ fn measure(name: &str, content_type: &str, body: &[u8]) {
     for _ in 0..ROUNDS {
         let mut head = RequestHead::default();
         parse::request(text.as_bytes(), 0, &HeadLimits::default(), &mut head).expect("a request");
-        let mut ex = Exchange::new(head, &client, Now::default(), &BenchHost, &consumers);
+        let host = StillHost::default();
+        let mut ex = Exchange::new(head, &client, Now::default(), &host, &consumers);
         ex.body.buffered = Some(body.to_vec().into());
         let begun_ns = processor_ns();
         let mut indexing = BodyIndexing::default();

@@ -46,7 +46,12 @@ pub struct ConsumerIdentity {
     pub credential_id: Option<Box<str>>,
     /// Parsed credentials; downcast to the type of the plugin.
     pub auth: Arc<dyn Any + Send + Sync>,
+    /// Names of the request fields by which the upstream knows users of the consumer.
+    pub vouched_fields: VouchedFields,
 }
+
+/// Names of request fields with an identity that only a plugin sets, never a client.
+pub type VouchedFields = Arc<[Box<str>]>;
 
 type Keys = imbl::GenericHashMap<
     Box<[u8]>,
@@ -61,11 +66,39 @@ type Names = imbl::GenericHashMap<
     imbl::shared_ptr::DefaultSharedPtr,
 >;
 
+type FieldCounts = imbl::GenericOrdMap<Box<str>, usize, imbl::shared_ptr::DefaultSharedPtr>;
+
+/// The keys of an authentication plugin.
+#[derive(Clone)]
+struct PluginKeys {
+    plugin: &'static str,
+    keys: Keys,
+    /// The vouched fields of all identities, with the number of identities that name them.
+    vouched: FieldCounts,
+}
+
+impl PluginKeys {
+    fn vouch(&mut self, identity: &ConsumerIdentity) {
+        for name in identity.vouched_fields.iter() {
+            *self.vouched.entry(name.clone()).or_default() += 1;
+        }
+    }
+
+    fn withdraw(&mut self, identity: &ConsumerIdentity) {
+        for name in identity.vouched_fields.iter() {
+            match self.vouched.get(name).copied() {
+                Some(count) if count > 1 => drop(self.vouched.insert(name.clone(), count - 1)),
+                _ => drop(self.vouched.remove(name)),
+            }
+        }
+    }
+}
+
 /// All consumers of a snapshot by name and by key. Clones share structure.
 #[derive(Clone, Default)]
 pub struct ConsumerIndex {
     by_name: Names,
-    by_key: Vec<(&'static str, Keys)>,
+    by_key: Vec<PluginKeys>,
     /// The consumers of all scopes, behind those of one scope.
     shared: Option<Arc<ConsumerIndex>>,
 }
@@ -74,11 +107,26 @@ impl ConsumerIndex {
     /// The identity for `key` of the authentication plugin `plugin`.
     pub fn find(&self, plugin: &str, key: &[u8]) -> Option<&ConsumerIdentity> {
         // Few plugins authenticate, so that a search is cheaper than a hash.
-        let keys = self.by_key.iter().find(|(name, _)| *name == plugin).map(|(_, keys)| keys);
-        match keys.and_then(|keys| keys.get(key)) {
+        match self.of_plugin(plugin).and_then(|of_plugin| of_plugin.keys.get(key)) {
             Some(identity) => Some(identity),
             None => self.shared.as_ref()?.find(plugin, key),
         }
+    }
+
+    fn of_plugin(&self, plugin: &str) -> Option<&PluginKeys> {
+        self.by_key.iter().find(|of_plugin| of_plugin.plugin == plugin)
+    }
+
+    /// Names of the request fields by which the upstream knows users of the consumers of `plugin`.
+    pub fn vouched_fields(&self, plugin: &str) -> Vec<&str> {
+        let mut names = self.shared.as_ref().map_or_else(Vec::new, |shared| shared.vouched_fields(plugin));
+        names.extend(
+            self.of_plugin(plugin)
+                .into_iter()
+                .flat_map(|of_plugin| of_plugin.vouched.keys())
+                .map(|name| &**name),
+        );
+        names
     }
 
     /// The same index in front of another: a name or key that it lacks is looked up there.
@@ -112,20 +160,27 @@ impl ConsumerIndex {
         key: &[u8],
         identity: Arc<ConsumerIdentity>,
     ) -> Option<Arc<ConsumerIdentity>> {
-        let at = match self.by_key.iter().position(|(name, _)| *name == plugin) {
+        let at = match self.by_key.iter().position(|of_plugin| of_plugin.plugin == plugin) {
             Some(at) => at,
             None => {
-                self.by_key.push((plugin, Keys::default()));
+                let vouched = FieldCounts::default();
+                self.by_key.push(PluginKeys { plugin, keys: Keys::default(), vouched });
                 self.by_key.len() - 1
             }
         };
-        self.by_key[at].1.insert(key.into(), identity)
+        let of_plugin = &mut self.by_key[at];
+        of_plugin.vouch(&identity);
+        let former = of_plugin.keys.insert(key.into(), identity);
+        former.iter().for_each(|former| of_plugin.withdraw(former));
+        former
     }
 
     /// Removes `key` of `plugin`.
     pub fn remove_key(&mut self, plugin: &str, key: &[u8]) {
-        if let Some((_, keys)) = self.by_key.iter_mut().find(|(name, _)| *name == plugin) {
-            keys.remove(key);
+        if let Some(of_plugin) = self.by_key.iter_mut().find(|of_plugin| of_plugin.plugin == plugin)
+            && let Some(former) = of_plugin.keys.remove(key)
+        {
+            of_plugin.withdraw(&former);
         }
     }
 

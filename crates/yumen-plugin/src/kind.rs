@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use yumen_config::schema::{self, InvalidSettings};
 
-use crate::{Carry, NodeLogSink, ObjectLookup, Plugin, SinkRegistry};
+use crate::{Carry, NodeLogSink, ObjectLookup, Plugin, SinkRegistry, VouchedFields};
 
 /// The traffic that a plugin supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -96,6 +96,11 @@ pub trait ConsumerAuth: PluginFactory {
     /// The value of this setting.
     fn key(consumer: &Self::Consumer) -> &str;
 
+    /// Names of the request fields by which the upstream knows users of the consumer.
+    fn user_fields(_consumer: &Self::Consumer) -> &[String] {
+        &[]
+    }
+
     /// Adds to the credentials the objects that they refer to, such as the upstream of a URL.
     fn complete(
         _consumer: &mut Self::Consumer,
@@ -164,8 +169,17 @@ pub struct NodeFacts {
 }
 
 type BuildFn = fn(Value, &PluginBuildContext<'_>) -> Result<Arc<dyn Plugin>, InvalidSettings>;
+
 /// Key and parsed credentials of one consumer or credential object.
-pub type ConsumerKey = (Box<[u8]>, Arc<dyn Any + Send + Sync>);
+#[derive(Clone)]
+pub struct ConsumerKey {
+    /// The key, unique over all consumers.
+    pub key: Box<[u8]>,
+    /// Parsed credentials.
+    pub auth: Arc<dyn Any + Send + Sync>,
+    /// Names of the request fields by which the upstream knows users of the consumer.
+    pub vouched_fields: VouchedFields,
+}
 
 /// The consumer settings of an authentication plugin.
 #[derive(Clone, Copy)]
@@ -243,7 +257,10 @@ impl PluginKind {
                         format!("\"{}\" must not be empty: it would identify every client", T::KEY_FIELD);
                     return Err(InvalidSettings::at(T::KEY_FIELD, message));
                 }
-                Ok((key.as_bytes().into(), Arc::new(consumer)))
+                let key = key.as_bytes().into();
+                let vouched_fields =
+                    T::user_fields(&consumer).iter().map(|name| Box::from(&**name)).collect();
+                Ok(ConsumerKey { key, auth: Arc::new(consumer), vouched_fields })
             },
         });
         kind

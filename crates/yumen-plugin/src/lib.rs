@@ -27,6 +27,7 @@ pub mod proto;
 pub mod real_ip;
 pub mod response;
 pub mod sink;
+mod still_host;
 pub mod subrequest;
 mod tap;
 #[cfg(test)]
@@ -40,7 +41,7 @@ pub use buffered_body::BufferedBody;
 pub use carry::{Carry, ExportedState, PortableState};
 pub use chain::{ChainVerdict, Origin, Phase, PluginChain, PluginInstance, PluginMeta};
 pub use coding::{BodyCoder, CodingOffers, ResponseCoding};
-pub use consumer::{Consumer, ConsumerIdentity, ConsumerIndex};
+pub use consumer::{Consumer, ConsumerIdentity, ConsumerIndex, VouchedFields};
 pub use directory::{
     DirectoryAccess, DirectoryFault, DirectoryFuture, DirectoryLogin, DirectoryQuery, DirectoryReply,
     DirectoryResult, DirectorySearch, DirectorySecurity, DirectoryService, DirectoryTarget,
@@ -82,6 +83,7 @@ pub use sink::{
     NodeLogSink, SinkAddress, SinkBatch, SinkChunk, SinkEncoder, SinkFraming, SinkHandle, SinkHeartbeat,
     SinkQueue, SinkRegistry, SinkReply, SinkRequest, SinkSpec, SinkTls, SinkVerdict,
 };
+pub use still_host::StillHost;
 pub use subrequest::{OutboundProxy, SubrequestFault, SubrequestResponse, SubrequestSpec};
 pub use tap::{BodyTap, TapBudget};
 pub use tls::{ClientCertVerdict, ClientCertificate, TlsInfo};

@@ -21,11 +21,7 @@ pub enum MissingRole {
     /// that it hides.
     Guard,
     /// A guard that identifies the consumer.
-    Authentication {
-        /// Whether consumers and credentials have settings of the plugin. Such settings identify a consumer
-        /// and guard nothing.
-        has_credentials: bool,
-    },
+    Authentication,
 }
 
 /// A plugin that a configuration may contain but this version does not implement.
@@ -63,12 +59,7 @@ impl MissingPlugin {
 
     /// Whether the plugin identifies the consumer.
     pub fn is_auth(&self) -> bool {
-        matches!(self.role, MissingRole::Authentication { .. })
-    }
-
-    /// Whether consumers and credentials have settings of the plugin.
-    pub fn has_credentials(&self) -> bool {
-        matches!(self.role, MissingRole::Authentication { has_credentials: true })
+        self.role == MissingRole::Authentication
     }
 }
 

@@ -7,8 +7,8 @@ use std::pin::Pin;
 use yumen_http::{Framing, ResponseHead};
 
 use crate::{
-    BufferedBody, Exchange, ExchangeOutcome, LocalResponse, LogPreparation, PrereadPhase, ResponseBodyPhase,
-    ResponseHeadPhase, UpstreamRequestPhase, VarInputs,
+    BufferedBody, ConsumerIndex, Exchange, ExchangeOutcome, LocalResponse, LogPreparation, PrereadPhase,
+    ResponseBodyPhase, ResponseHeadPhase, UpstreamRequestPhase, VarInputs,
 };
 
 /// A future that is polled on the thread that made it.
@@ -57,6 +57,17 @@ pub trait Plugin: Send + Sync + 'static {
     /// Inputs that the plugin reads without naming a variable in its settings.
     fn reads(&self) -> VarInputs {
         VarInputs::default()
+    }
+
+    /// Names of the request fields with an identity that the plugin sets: a client must not send them. `multi-auth`
+    /// removes those of each plugin that has not accepted the request.
+    fn vouched_fields<'s>(&'s self, _consumers: &'s ConsumerIndex) -> Vec<&'s str> {
+        Vec::new()
+    }
+
+    /// The request field with the credential by which the plugin accepts requests that have the field.
+    fn credential_field(&self) -> Option<&str> {
+        None
     }
 
     /// Whether the plugin replaces a guard that is not in force, and refuses every request.

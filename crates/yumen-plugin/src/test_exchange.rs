@@ -1,37 +1,11 @@
 //! Exchanges for the tests of this crate, from request text, with fixed addresses and time.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use yumen_base::Now;
 use yumen_http::{HeadLimits, RequestHead, parse};
 
-use crate::plugin::LocalFuture;
-use crate::{ClientCertVerdict, ClientCertificate, ClientInfo, ConsumerIndex, Exchange, PluginHost, TlsInfo};
-
-struct NoHost;
-
-impl PluginHost for NoHost {
-    fn sleep(&self, _delay: Duration) -> LocalFuture<'static, ()> {
-        Box::pin(std::future::ready(()))
-    }
-
-    fn random(&self) -> u64 {
-        4
-    }
-
-    fn fill_random(&self, out: &mut [u8]) {
-        out.fill(4);
-    }
-
-    fn worker(&self) -> usize {
-        0
-    }
-
-    fn clock(&self) -> Now {
-        Now::default()
-    }
-}
+use crate::{ClientCertVerdict, ClientCertificate, ClientInfo, ConsumerIndex, Exchange, StillHost, TlsInfo};
 
 pub(crate) fn client(tls: bool) -> ClientInfo {
     ClientInfo {
@@ -67,9 +41,9 @@ pub(crate) fn with_exchange<T>(tls: bool, text: &str, look: impl FnOnce(&mut Exc
     let bytes = format!("{}\r\n\r\n", head_text.replace('\n', "\r\n"));
     let mut head = RequestHead::default();
     parse::request(bytes.as_bytes(), 0, &HeadLimits::default(), &mut head).expect("a well-formed request");
-    let (client, consumers) = (client(tls), ConsumerIndex::default());
+    let (client, host, consumers) = (client(tls), StillHost::default(), ConsumerIndex::default());
     let now = Now { mono_us: 0, unix_ms: 1_732_105_994_042 };
-    let mut ex = Exchange::new(head, &client, now, &NoHost, &consumers);
+    let mut ex = Exchange::new(head, &client, now, &host, &consumers);
     if !body.is_empty() {
         ex.body.buffered = Some(body.as_bytes().to_vec().into());
     }

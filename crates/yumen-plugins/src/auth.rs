@@ -26,7 +26,8 @@ pub(crate) fn same_secret(left: &[u8], right: &[u8]) -> bool {
 }
 
 /// Fields by which the upstream knows a consumer.
-const CONSUMER_FIELDS: [&str; 3] = ["X-Consumer-Username", "X-Consumer-Custom-ID", "X-Credential-Identifier"];
+pub(crate) const CONSUMER_FIELDS: [&str; 3] =
+    ["X-Consumer-Username", "X-Consumer-Custom-ID", "X-Credential-Identifier"];
 
 /// Removes the fields by which the upstream knows a consumer if there is none: a login that names only a user must not
 /// pass on those of a client.

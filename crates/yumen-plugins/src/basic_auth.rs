@@ -97,6 +97,10 @@ impl Plugin for BasicAuth {
         Step::Continue
     }
 
+    fn credential_field(&self) -> Option<&str> {
+        Some("Authorization")
+    }
+
     fn dry_run(&self, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
         DryRunResult::by_running(self, phase, ex)
     }

@@ -404,6 +404,10 @@ impl Plugin for HmacAuth {
         }
     }
 
+    fn credential_field(&self) -> Option<&str> {
+        Some("Authorization")
+    }
+
     fn dry_run(&self, _phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
         let mut admitted = self.admit(ex, NonceUse::Peek);
         // A request without a body needs no buffering: its body is empty.

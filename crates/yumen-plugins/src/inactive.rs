@@ -24,7 +24,7 @@ const fn guard(name: &'static str, priority: i32) -> MissingPlugin {
 
 /// Authenticates by an identity provider.
 const fn login(name: &'static str, priority: i32) -> MissingPlugin {
-    entry(name, priority, MissingRole::Authentication { has_credentials: false })
+    entry(name, priority, MissingRole::Authentication)
 }
 
 /// The same plugin with metadata.

@@ -7,8 +7,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
-    AccessRole, ConsumerAuth, DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginBuildContext,
-    PluginFactory, Step,
+    AccessRole, ConsumerAuth, ConsumerIndex, DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin,
+    PluginBuildContext, PluginFactory, Step,
 };
 
 use crate::auth::PassedWithoutCredential;
@@ -164,6 +164,10 @@ impl Plugin for JweDecrypt {
             }
             Err(refusal) => Step::Respond(refusal),
         }
+    }
+
+    fn vouched_fields<'s>(&'s self, _: &'s ConsumerIndex) -> Vec<&'s str> {
+        vec![&self.config.forward_header]
     }
 
     fn dry_run(&self, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {

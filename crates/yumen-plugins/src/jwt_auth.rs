@@ -224,6 +224,10 @@ impl Plugin for JwtAuth {
         }
     }
 
+    fn credential_field(&self) -> Option<&str> {
+        Some(&self.config.header)
+    }
+
     fn dry_run(&self, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
         DryRunResult::by_running(self, phase, ex)
     }

@@ -102,6 +102,10 @@ impl Plugin for KeyAuth {
         }
     }
 
+    fn credential_field(&self) -> Option<&str> {
+        Some(&self.config.header)
+    }
+
     fn dry_run(&self, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
         DryRunResult::by_running(self, phase, ex)
     }

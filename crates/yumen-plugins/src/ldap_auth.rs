@@ -181,6 +181,10 @@ impl Plugin for LdapAuth {
         }
     }
 
+    fn credential_field(&self) -> Option<&str> {
+        Some("Authorization")
+    }
+
     fn dry_run(&self, _: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
         match self.login(ex) {
             Ok(login) => DryRunResult::Note(format!("binds as {} to {}", login.dn, self.target).into()),

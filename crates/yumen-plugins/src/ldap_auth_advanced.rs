@@ -7,7 +7,7 @@ use serde::Deserialize;
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{
-    AccessRole, ConsumerAuth, DirectoryFault, DirectoryLogin, DirectoryQuery, DirectoryReply,
+    AccessRole, ConsumerAuth, ConsumerIndex, DirectoryFault, DirectoryLogin, DirectoryQuery, DirectoryReply,
     DirectoryResult, DirectorySearch, DirectorySecurity, DirectoryTarget, DryRunResult, Exchange,
     ExternalUser, LocalResponse, PhaseSet, Plugin, PluginBuildContext, PluginFactory, Step,
 };
@@ -335,6 +335,10 @@ impl Plugin for LdapAuthAdvanced {
             Some(answer) => Step::Wait(Box::pin(self.wait(ex, presented, answer))),
             None => Step::Respond(LocalResponse::message(500, "Internal Server Error")),
         }
+    }
+
+    fn vouched_fields<'s>(&'s self, _: &'s ConsumerIndex) -> Vec<&'s str> {
+        IDENTITY_FIELDS.to_vec()
     }
 
     fn dry_run(&self, _: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {

@@ -7,12 +7,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
-    AccessRole, DryRunResult, Exchange, LocalResponse, NestedPluginFault, PhaseSet, Plugin,
+    AccessRole, ConsumerIndex, DryRunResult, Exchange, LocalResponse, NestedPluginFault, PhaseSet, Plugin,
     PluginBuildContext, PluginFactory, ResponseHead, ResponseHeadPhase, Step,
 };
 
-use crate::auth::PassedWithoutCredential;
-use crate::openid_connect::{OpenidConnect, remove_identity};
+use crate::auth::{CONSUMER_FIELDS, PassedWithoutCredential};
 
 /// Settings of `multi-auth`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -24,15 +23,7 @@ pub(crate) struct MultiAuthSettings {
 
 /// The compiled settings.
 pub(crate) struct MultiAuth {
-    plugins: Box<[NestedAuth]>,
-    /// Whether the upstream knows users by fields that only an identity provider vouches for.
-    forwards_identity: bool,
-}
-
-struct NestedAuth {
-    plugin: Arc<dyn Plugin>,
-    /// Whether the plugin sets the fields of an identity provider itself.
-    sets_identity: bool,
+    plugins: Box<[Arc<dyn Plugin>]>,
 }
 
 impl PluginFactory for MultiAuth {
@@ -44,7 +35,7 @@ impl PluginFactory for MultiAuth {
     fn build(config: MultiAuthSettings, setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         let mut plugins = Vec::new();
         let Some(nested) = setup.nested else {
-            return Ok(MultiAuth { plugins: plugins.into(), forwards_identity: false });
+            return Ok(MultiAuth { plugins: plugins.into() });
         };
         for (at, entry) in config.auth_plugins.into_iter().enumerate() {
             for (name, settings) in entry {
@@ -52,7 +43,7 @@ impl PluginFactory for MultiAuth {
                 warn_of_passing(&path, &name, &settings, setup);
                 let message = match nested.build(&path, &name, settings) {
                     Ok(plugin) => {
-                        plugins.push(NestedAuth { plugin, sets_identity: name == OpenidConnect::NAME });
+                        plugins.push(plugin);
                         continue;
                     }
                     Err(NestedPluginFault::Unavailable) => {
@@ -74,8 +65,7 @@ impl PluginFactory for MultiAuth {
                 return Err(InvalidSettings::at(path, message));
             }
         }
-        let forwards_identity = plugins.iter().any(|nested| nested.sets_identity);
-        Ok(MultiAuth { plugins: plugins.into(), forwards_identity })
+        Ok(MultiAuth { plugins: plugins.into() })
     }
 }
 
@@ -104,7 +94,7 @@ impl MultiAuth {
         let before = ex.request.clone();
         let mut answer = None;
         for nested in &self.plugins {
-            let refusal = match verdict_of(&*nested.plugin, ex).await {
+            let refusal = match verdict_of(&**nested, ex).await {
                 MultiAuthVerdict::Refused(refusal) => refusal,
                 MultiAuthVerdict::NeedBody { bytes_max } => {
                     ex.request = before;
@@ -124,11 +114,18 @@ impl MultiAuth {
         MultiAuthVerdict::Refused(answer.unwrap_or_else(all_refused))
     }
 
-    /// Removes fields of a user that the client itself has sent, if another plugin has accepted the request.
-    fn accept(&self, by: &NestedAuth, ex: &mut Exchange<'_>) {
-        if self.forwards_identity && !by.sets_identity {
-            remove_identity(ex);
-        }
+    /// Removes the identity fields that the client itself has sent, and that another plugin than the one that has accepted
+    /// the request would have set.
+    fn accept(&self, by: &Arc<dyn Plugin>, ex: &mut Exchange<'_>) {
+        let consumers = ex.consumers;
+        let mut own = by.vouched_fields(consumers);
+        own.extend(by.credential_field());
+        let others = self.plugins.iter().filter(|plugin| !Arc::ptr_eq(plugin, by));
+        let mut forged: Vec<&str> = others.flat_map(|plugin| plugin.vouched_fields(consumers)).collect();
+        // The consumer's own were set when it was identified.
+        if ex.consumer.is_some() { &mut own } else { &mut forged }.extend(CONSUMER_FIELDS);
+        forged.retain(|name| !own.iter().any(|one| one.eq_ignore_ascii_case(name)));
+        ex.request.fields.remove_all_equivalent(&forged);
     }
 }
 
@@ -176,7 +173,7 @@ fn all_refused() -> LocalResponse {
 
 impl Plugin for MultiAuth {
     fn phases(&self) -> PhaseSet {
-        let has = |phase| self.plugins.iter().any(|nested| nested.plugin.phases().has(phase));
+        let has = |phase| self.plugins.iter().any(|nested| nested.phases().has(phase));
         match has(PhaseSet::RESPONSE_HEAD) {
             true => PhaseSet::REWRITE | PhaseSet::RESPONSE_HEAD,
             false => PhaseSet::REWRITE,
@@ -195,9 +192,13 @@ impl Plugin for MultiAuth {
 
     fn response_head(&self, ex: &mut ResponseHeadPhase<'_, '_>, head: &mut ResponseHead) {
         // A plugin that has not accepted the request has left nothing for the response.
-        for nested in self.plugins.iter().filter(|one| one.plugin.phases().has(PhaseSet::RESPONSE_HEAD)) {
-            nested.plugin.response_head(ex, head);
+        for nested in self.plugins.iter().filter(|one| one.phases().has(PhaseSet::RESPONSE_HEAD)) {
+            nested.response_head(ex, head);
         }
+    }
+
+    fn vouched_fields<'s>(&'s self, consumers: &'s ConsumerIndex) -> Vec<&'s str> {
+        self.plugins.iter().flat_map(|nested| nested.vouched_fields(consumers)).collect()
     }
 
     fn dry_run(&self, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
@@ -208,7 +209,7 @@ impl Plugin for MultiAuth {
         let mut answer = None;
         for nested in &self.plugins {
             forget_passes(ex);
-            let refusal = match nested.plugin.dry_run(phase, ex) {
+            let refusal = match nested.dry_run(phase, ex) {
                 DryRunResult::Respond(refusal) | DryRunResult::Refuse(refusal, _) => refusal,
                 _ if forget_passes(ex) => all_refused(),
                 accepted => {

@@ -23,8 +23,8 @@ use std::sync::Arc;
 
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
-    AccessRole, DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginBuildContext, PluginFactory,
-    ResponseHead, ResponseHeadPhase, Step,
+    AccessRole, ConsumerIndex, DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginBuildContext,
+    PluginFactory, ResponseHead, ResponseHeadPhase, Step,
 };
 
 use crate::auth::{PassedWithoutCredential, remove_consumer_fields};
@@ -243,7 +243,7 @@ fn warn_of_settings(settings: &OpenidConnectSettings, setup: &PluginBuildContext
 const IDENTITY_FIELDS: [&str; 5] = [ACCESS_TOKEN, USERINFO, ID_TOKEN, REFRESH_TOKEN, RAW_ID_TOKEN];
 
 /// Removes the fields by which the upstream knows a user, and those that an application may equate with them.
-pub(crate) fn remove_identity(ex: &mut Exchange<'_>) {
+fn remove_identity(ex: &mut Exchange<'_>) {
     ex.request.fields.remove_all_equivalent(&IDENTITY_FIELDS);
     remove_consumer_fields(ex);
 }
@@ -322,6 +322,12 @@ impl Plugin for OpenidConnect {
 
     fn response_head(&self, ex: &mut ResponseHeadPhase<'_, '_>, head: &mut ResponseHead) {
         self.add_cookies(ex, head);
+    }
+
+    fn vouched_fields<'s>(&'s self, _: &'s ConsumerIndex) -> Vec<&'s str> {
+        let access = &self.fields.access;
+        let is_authorization = access.set_access_token_header && access.access_token_in_authorization_header;
+        IDENTITY_FIELDS.into_iter().chain(is_authorization.then_some("Authorization")).collect()
     }
 
     fn dry_run(&self, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {

@@ -355,11 +355,13 @@ impl PluginBench {
         settings: Value,
         credential_id: Option<&str>,
     ) {
-        let (key, auth) = self.credentials(name, settings).expect("the settings are right");
+        let ConsumerKey { key, auth, vouched_fields } =
+            self.credentials(name, settings).expect("the settings are right");
         let identity = ConsumerIdentity {
             consumer: consumer.clone(),
             credential_id: credential_id.map(Into::into),
             auth,
+            vouched_fields,
         };
         self.consumers.insert_key(name, &key, Arc::new(identity));
     }

@@ -11,8 +11,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
-    AccessRole, ConsumerAuth, ConsumerIdentity, DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin,
-    PluginBuildContext, PluginFactory, Step, Var,
+    AccessRole, ConsumerAuth, ConsumerIdentity, ConsumerIndex, DryRunResult, Exchange, LocalResponse,
+    PhaseSet, Plugin, PluginBuildContext, PluginFactory, Step, Var,
 };
 
 use server::{WolfServer, WolfVerdict};
@@ -99,6 +99,10 @@ impl ConsumerAuth for WolfRbac {
         &consumer.settings.appid
     }
 
+    fn user_fields(consumer: &WolfCredential) -> &[String] {
+        consumer.server.as_ref().map_or(&[], |server| &server.user_fields)
+    }
+
     fn complete(
         consumer: &mut WolfCredential,
         setup: &PluginBuildContext<'_>,
@@ -136,7 +140,9 @@ impl WolfRbac {
         let path = self.path.get(ex).unwrap_or_default().into_owned();
         let method = self.method.get(ex).unwrap_or_default().into_owned();
         let verdict = server.decide(ex, &token, &path, &method).await;
-        server.remove_user(ex);
+        // Those of other consumers too: the upstream knows their users by other names.
+        let consumers = ex.consumers;
+        ex.request.fields.remove_all_equivalent(&consumers.vouched_fields(NAME));
         let user = UserTexts::of(verdict.user());
         match verdict {
             WolfVerdict::Allowed(_) => {
@@ -198,6 +204,10 @@ impl UserTexts {
 impl Plugin for WolfRbac {
     fn phases(&self) -> PhaseSet {
         PhaseSet::REWRITE
+    }
+
+    fn vouched_fields<'s>(&'s self, consumers: &'s ConsumerIndex) -> Vec<&'s str> {
+        consumers.vouched_fields(NAME)
     }
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {

@@ -11,6 +11,8 @@ pub(crate) mod all_counters;
 pub(crate) mod call_counters;
 pub(crate) mod counters;
 mod durations;
+#[cfg(test)]
+mod ended_exchange;
 mod exemplars;
 mod explain;
 pub(crate) mod log_suppression;

@@ -241,6 +241,15 @@ impl Compiler {
         fresh
     }
 
+    /// The same compiler for readers without access to the environment of the node: it reads neither values of references,
+    /// which stay as written, nor files.
+    pub fn isolated(mut self) -> Compiler {
+        self.context.env.variables = references::awaited_variables();
+        self.context.cells = Arc::default();
+        self.context.read_file = None;
+        self
+    }
+
     /// Sets the texts that were in force when the predecessor process ended. An object of the next [`Compiler::apply`]
     /// whose own text is broken has this one as its last good version.
     pub fn begin_from(&mut self, former: Vec<Resource>) {

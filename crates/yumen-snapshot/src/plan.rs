@@ -36,6 +36,8 @@ pub struct PlanContext<'w> {
     pub is_healthy: &'w dyn Fn(SocketAddr) -> Option<bool>,
     /// The limits beyond which a change needs a confirmation.
     pub limits: PlanLimits,
+    /// Whether tests and sampled requests are simulated.
+    pub simulates: bool,
 }
 
 /// The limits beyond which a change needs a confirmation.
@@ -129,7 +131,9 @@ impl CompiledState {
         // A fresh compiler: the verdict must not depend on last good versions or carried state (decision 19).
         let snapshot = compiler.replace_all(resources.to_vec(), 1).snapshot;
         let mut problems = compiler.problems();
-        problems.extend(policy::run(&snapshot, resources, workshop.now));
+        if workshop.simulates {
+            problems.extend(policy::run(&snapshot, resources, workshop.now));
+        }
         problems.extend(lint(&LintInput {
             resources,
             snapshot: &snapshot,
@@ -170,6 +174,7 @@ pub fn plan(
         is_near: near.contains(object_of(&problem)),
         problem,
     };
+    let sample = if workshop.simulates { sample } else { &[] };
     let impact = impact(&old.snapshot, &new.snapshot, sample, workshop.now);
     let needs_confirmation = confirmation(&changes, &impact, &workshop.limits);
     let problems = new.problems.into_iter().map(planned).collect();

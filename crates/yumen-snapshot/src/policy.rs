@@ -4,6 +4,7 @@
 //! problems.
 
 use yumen_base::{Now, Problem};
+use yumen_config::masking::{HIDDEN, hide_in_urls, is_secret_field};
 use yumen_config::resource::{Expectation, Question, Test};
 use yumen_config::{Kind, Resource, decode};
 
@@ -35,7 +36,7 @@ fn check(snapshot: &Snapshot, object: &str, test: &Test, now: Now) -> Vec<Proble
         let why = failed_route.and_then(|route| why_not(snapshot, &test.request, route, now));
         let why = why.map_or_else(String::new, |why| format!(" ({why})"));
         let message = format!("expected {}, found {}{why}", failed.expected, failed.found);
-        let command = command(&test.request, failed_route);
+        let command = command(&without_secrets(&test.request), failed_route);
         Problem::error(object, format!("expect.{}", failed.path), message).hint(format!("see why: {command}"))
     };
     failures(&followed, &test.expect).into_iter().map(problem).collect()
@@ -61,8 +62,17 @@ impl PolicyFailures {
         instead: &str,
     ) {
         let Some(expected) = expected.filter(|expected| Some(*expected) != found) else { return };
-        let found = found.map_or_else(|| instead.to_owned(), |found| format!("{what} {found}"));
-        self.0.push(FailedExpectation { path: path.into(), expected: format!("{what} {expected}"), found });
+        // Viewers see the problem.
+        let shown = |value: &str| match what.strip_suffix(':').is_some_and(is_secret_field) {
+            true => format!("{what} {HIDDEN}"),
+            false => {
+                let mut text = format!("{what} {value}");
+                hide_in_urls(&mut text);
+                text
+            }
+        };
+        let found = found.map_or_else(|| instead.to_owned(), shown);
+        self.0.push(FailedExpectation { path: path.into(), expected: shown(expected), found });
     }
 }
 
@@ -133,6 +143,20 @@ fn why_not(snapshot: &Snapshot, question: &Question, route: &str, now: Now) -> O
     let explanation =
         explain(snapshot, &question, &ExplainContext { now, ..ExplainContext::default() }).ok()?;
     Some(format!("{route}: {}", explanation.why_not?.why))
+}
+
+/// The question without the secrets in its fields and its URL.
+fn without_secrets(question: &Question) -> Question {
+    let mut shown = question.clone();
+    hide_in_urls(&mut shown.url);
+    for (name, value) in &mut shown.headers {
+        if is_secret_field(name) {
+            HIDDEN.clone_into(value);
+        } else {
+            hide_in_urls(value);
+        }
+    }
+    shown
 }
 
 /// The command that explains a question.

@@ -2,7 +2,7 @@
 //!
 //! The checks are those of the plugin `openid-connect`. Runs on the control runtime.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -11,9 +11,10 @@ use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use serde_json::{Map, Value};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
 use yumen_admin::keys::KeyHolder;
 use yumen_admin::{IdentityFuture, IdentityProvider, IdentityRefusal};
+use yumen_base::invisible::is_invisible;
 use yumen_config::node::{AdminRole, OpenidLoginConfig};
 use yumen_outbound::TlsClients;
 use yumen_plugin::SinkTls;
@@ -35,6 +36,8 @@ const BOUNDS: FetchBounds = FetchBounds {
 const FRESH_FOR: Duration = Duration::from_secs(3600);
 /// Pause after a failed fetch, so that logins do not hammer a provider that is down.
 const FAILURE_PAUSE: Duration = Duration::from_secs(3);
+/// Logins whose tokens are requested at once. Each callback costs a request, and any client can send callbacks.
+const TOKEN_REQUESTS_MAX: usize = 8;
 /// Pause between two fetches of keys that logins ask for.
 const KEYS_PAUSE: Duration = Duration::from_secs(10);
 /// Characters of a name in the history.
@@ -47,6 +50,43 @@ pub(crate) struct OpenidProvider {
     ca_pem: Option<String>,
     tls: TlsClients,
     documents: Mutex<ProviderDocuments>,
+    exchanges: TokenExchanges,
+}
+
+/// The bound of token requests, and the last failure of the provider during one.
+struct TokenExchanges {
+    permits: Semaphore,
+    failure: std::sync::Mutex<Option<(Instant, String)>>,
+}
+
+impl Default for TokenExchanges {
+    fn default() -> TokenExchanges {
+        TokenExchanges { permits: Semaphore::new(TOKEN_REQUESTS_MAX), failure: std::sync::Mutex::default() }
+    }
+}
+
+impl TokenExchanges {
+    fn last_failure(&self) -> MutexGuard<'_, Option<(Instant, String)>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A permit for one exchange; a provider that has just failed rests first.
+    fn begin(&self) -> Result<SemaphorePermit<'_>, IdentityRefusal> {
+        if let Some((_, failure)) =
+            self.last_failure().as_ref().filter(|(at, _)| at.elapsed() < FAILURE_PAUSE)
+        {
+            return Err(IdentityRefusal::Unavailable(failure.clone()));
+        }
+        let permit = self.permits.try_acquire();
+        permit.map_err(|_| IdentityRefusal::Unavailable("too many logins at once".to_owned()))
+    }
+
+    /// Begins the pause if the provider has failed.
+    fn note<T>(&self, result: &Result<T, IdentityRefusal>) {
+        if let Err(IdentityRefusal::Unavailable(failure)) = result {
+            *self.last_failure() = Some((Instant::now(), failure.clone()));
+        }
+    }
 }
 
 /// The newest documents and the times of their fetches.
@@ -83,6 +123,7 @@ impl OpenidProvider {
             ca_pem,
             tls: TlsClients::default(),
             documents: Mutex::default(),
+            exchanges: TokenExchanges::default(),
         };
         // Invalid authorities are found at the start, not at the first login.
         provider
@@ -200,21 +241,36 @@ impl OpenidProvider {
     async fn holder(&self, seed: &str, query: &str) -> Result<KeyHolder, IdentityRefusal> {
         let provider = self.discover().await?;
         let request = self.client.token_request(&provider, seed, query).map_err(refusal)?;
-        let (status, body) = self.send(request).await.map_err(IdentityRefusal::Unavailable)?;
-        let tokens = self.client.tokens(status, &body).map_err(refusal)?;
-        let mut claims = self.claims(&provider, seed, &tokens).await?;
-        // Some providers give groups and names at this endpoint only.
-        if self.lacks_claims(&claims)
-            && let Some(request) = self.client.userinfo_request(&provider, &tokens)
-            && let Ok((status, body)) = self.send(request).await
-        {
-            self.client.add_userinfo(&mut claims, status, &body);
-        }
+        let permit = self.exchanges.begin()?;
+        let claims = self.exchange(&provider, seed, request).await;
+        self.exchanges.note(&claims);
+        drop(permit);
+        let claims = claims?;
         let name = self.name_of(&claims);
         match role_of(&self.config, &claims) {
             Some(role) => Ok(KeyHolder { name, role }),
             None => Err(IdentityRefusal::NoRole(name)),
         }
+    }
+
+    /// The claims of a user, by the request for the tokens.
+    async fn exchange(
+        &self,
+        provider: &OperatorProvider,
+        seed: &str,
+        request: ProviderRequest,
+    ) -> Result<Map<String, Value>, IdentityRefusal> {
+        let (status, body) = self.send(request).await.map_err(IdentityRefusal::Unavailable)?;
+        let tokens = self.client.tokens(status, &body).map_err(refusal)?;
+        let mut claims = self.claims(provider, seed, &tokens).await?;
+        // Some providers give groups and names at this endpoint only.
+        if self.lacks_claims(&claims)
+            && let Some(request) = self.client.userinfo_request(provider, &tokens)
+            && let Ok((status, body)) = self.send(request).await
+        {
+            self.client.add_userinfo(&mut claims, status, &body);
+        }
+        Ok(claims)
     }
 
     fn lacks_claims(&self, claims: &Map<String, Value>) -> bool {
@@ -227,9 +283,14 @@ impl OpenidProvider {
         let text =
             |name: &str| claim_at(claims, name).and_then(Value::as_str).filter(|text| !text.is_empty());
         let name = text(&self.config.name_claim).or_else(|| text("sub")).unwrap_or_default();
-        let plain = name.chars().filter(|c| !c.is_control()).take(NAME_CHARS_MAX);
-        format!("openid/{}", plain.collect::<String>())
+        format!("openid/{}", visible_name(name))
     }
+}
+
+/// A name without invisible characters: two users whose names look alike must not differ only in these, and no name may
+/// reorder the text around it.
+fn visible_name(name: &str) -> String {
+    name.chars().filter(|c| !is_invisible(*c)).take(NAME_CHARS_MAX).collect()
 }
 
 /// The highest role that the rules give to a user.
@@ -268,5 +329,37 @@ impl IdentityProvider for OpenidProvider {
 
     fn identify<'a>(&'a self, seed: &'a str, query: &'a str) -> IdentityFuture<'a, KeyHolder> {
         Box::pin(self.holder(seed, query))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_of_a_user_has_only_visible_characters() {
+        for (name, expected) in [
+            ("ann", "ann"),
+            ("a\u{202e}nn\u{2066}\n", "ann"),
+            ("a\u{200b}\u{2028}nn\u{feff}\u{ad}", "ann"),
+            ("Zoë 名", "Zoë 名"),
+        ] {
+            assert_eq!(visible_name(name), expected);
+        }
+        assert_eq!(visible_name(&"a\u{200d}".repeat(200)), "a".repeat(100));
+    }
+
+    #[test]
+    fn token_requests_are_bounded_and_pause_after_a_failure() {
+        let exchanges = TokenExchanges::default();
+        let mut permits: Vec<_> = (0..TOKEN_REQUESTS_MAX).map(|_| exchanges.begin().unwrap()).collect();
+        let busy = exchanges.begin().err();
+        assert_eq!(busy, Some(IdentityRefusal::Unavailable("too many logins at once".into())));
+        permits.pop();
+        exchanges.note::<()>(&Err(IdentityRefusal::Refused("invalid_grant".into())));
+        assert!(exchanges.begin().is_ok());
+        let down = IdentityRefusal::Unavailable("down".into());
+        exchanges.note::<()>(&Err(down.clone()));
+        assert_eq!(exchanges.begin().err(), Some(down));
     }
 }

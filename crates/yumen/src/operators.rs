@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use yumen_admin::keys::{self, NewKeys};
 use yumen_admin::{
     AdminAccess, AdminState, AdminTls, AllowedHosts, ClusterView, ControlState, Described, Document,
-    IdentityProvider, LiveGateway, LoginGuard, StatusState, V1State,
+    IdentityProvider, LiveGateway, LoginGuard, SecretVisibility, StatusState, V1State,
 };
 use yumen_base::metric::MetricSource;
 use yumen_base::{Now, Problem};
@@ -37,7 +37,7 @@ use yumen_store::{Revision, Store, StoreError};
 use crate::admin_socket::{self, AdminSocketFile};
 use crate::config::cluster::NodeCluster;
 use crate::config::origin::ConfigSource;
-use crate::config::trial::TrialCompiler;
+use crate::config::trial::{PlannedTraffic, TrialCompiler};
 use crate::control::{ControlHandle, InputSources};
 use crate::endpoints::dns::DnsMetrics;
 use crate::environment::{self, ReadVariables};
@@ -343,7 +343,13 @@ impl LiveGateway for RunningGateway {
         self.trial.compile(resources)
     }
 
-    fn plan(&self, before: &[Resource], after: &[Resource], mut limits: PlanLimits) -> ChangePlan {
+    fn plan(
+        &self,
+        before: &[Resource],
+        after: &[Resource],
+        mut limits: PlanLimits,
+        visibility: SecretVisibility,
+    ) -> ChangePlan {
         let sample: Vec<Question> = self.counters.recent().iter().filter_map(question).collect();
         // With too few samples the share is not meaningful: disable its limit.
         if sample.len() < SAMPLE_MIN {
@@ -357,7 +363,9 @@ impl LiveGateway for RunningGateway {
                 healthy.insert(endpoint.addr, health.is_up());
             }
         }
-        self.trial.plan(before, after, &sample, &|addr| healthy.get(&addr).copied(), limits)
+        let is_healthy = |addr| healthy.get(&addr).copied();
+        let traffic = PlannedTraffic { sample: &sample, is_healthy: &is_healthy, limits };
+        self.trial.plan(before, after, traffic, visibility)
     }
 
     fn lint(&self, resources: &[Resource], strict: bool) -> Vec<Problem> {

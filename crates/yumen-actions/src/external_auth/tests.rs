@@ -1,14 +1,12 @@
-use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use prost::Message;
 use serde_json::{Value, json};
 use yumen_base::Now;
 use yumen_http::{HeadLimits, RequestHead, parse};
-use yumen_plugin::{ClientInfo, ConsumerIndex, PluginHost, PluginInstance};
+use yumen_plugin::{ClientInfo, ConsumerIndex, PluginInstance, StillHost};
 
 use super::check_call::{
     AdmittedCheck, CheckField, CheckFieldOption, CheckFlag, CheckRequest, CheckResponse, CheckStatus,
@@ -18,39 +16,6 @@ use super::*;
 use crate::testing;
 
 type Answer = Result<SubrequestResponse, SubrequestFault>;
-
-/// A worker whose authorization service gives one answer.
-struct AuthHost {
-    answer: Cell<Option<Answer>>,
-    asked: RefCell<Option<SubrequestSpec>>,
-}
-
-impl PluginHost for AuthHost {
-    fn sleep(&self, _: Duration) -> LocalFuture<'static, ()> {
-        Box::pin(std::future::ready(()))
-    }
-
-    fn random(&self) -> u64 {
-        0
-    }
-
-    fn fill_random(&self, out: &mut [u8]) {
-        out.fill(4);
-    }
-
-    fn worker(&self) -> usize {
-        0
-    }
-
-    fn clock(&self) -> Now {
-        Now::default()
-    }
-
-    fn send_subrequest(&self, spec: SubrequestSpec) -> Option<LocalFuture<'static, Answer>> {
-        self.asked.replace(Some(spec));
-        Some(Box::pin(std::future::ready(self.answer.take()?)))
-    }
-}
 
 /// The outcome of a request.
 struct Outcome {
@@ -85,7 +50,7 @@ fn run(auth: Value, request: &str, answer: Answer) -> Outcome {
         listener: Default::default(),
         mapped_port: 0,
     };
-    let host = AuthHost { answer: Cell::new(Some(answer)), asked: RefCell::default() };
+    let host = StillHost::answering(answer);
     let consumers = ConsumerIndex::default();
     let mut ex = Exchange::new(head, &client, Now::default(), &host, &consumers);
     let refused = {

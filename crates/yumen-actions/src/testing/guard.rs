@@ -1,18 +1,15 @@
 //! Requests that pass the access rules, with a canned response of the authorization service.
 
-use std::cell::{Cell, RefCell};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use serde_json::Value;
 use yumen_base::Now;
 use yumen_http::{HeadLimits, parse};
-use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{
-    ClientInfo, ConsumerIndex, Exchange, Fields, PhaseSet, PluginHost, PluginInstance, RequestHead,
-    ResponseHead, ResponseHeadPhase, Step, SubrequestFault, SubrequestResponse, SubrequestSpec,
+    ClientInfo, ConsumerIndex, Exchange, Fields, PhaseSet, PluginInstance, RequestHead, ResponseHead,
+    ResponseHeadPhase, Step, StillHost, SubrequestFault, SubrequestResponse, SubrequestSpec,
 };
 
 use super::{instances, lines};
@@ -25,53 +22,14 @@ pub(crate) enum CannedAnswer {
     Fault,
 }
 
-struct AnsweringHost {
-    answer: Cell<Option<CannedAnswer>>,
-    asked: RefCell<Option<SubrequestSpec>>,
-}
-
-impl PluginHost for AnsweringHost {
-    fn sleep(&self, _: Duration) -> LocalFuture<'static, ()> {
-        Box::pin(std::future::ready(()))
-    }
-
-    fn random(&self) -> u64 {
-        7
-    }
-
-    fn fill_random(&self, out: &mut [u8]) {
-        out.fill(7);
-    }
-
-    fn worker(&self) -> usize {
-        0
-    }
-
-    fn clock(&self) -> Now {
-        Now::default()
-    }
-
-    fn send_subrequest(
-        &self,
-        subrequest: SubrequestSpec,
-    ) -> Option<LocalFuture<'static, Result<SubrequestResponse, SubrequestFault>>> {
-        self.asked.replace(Some(subrequest));
-        let response = match self.answer.take() {
-            Some(CannedAnswer::Status(status, lines)) => {
-                let mut fields = Fields::default();
-                for (name, value) in lines.iter().filter_map(|line| line.split_once(": ")) {
-                    fields.add(name, value.as_bytes());
-                }
-                Ok(SubrequestResponse {
-                    status,
-                    fields,
-                    body: Some(Vec::new()),
-                    ..SubrequestResponse::default()
-                })
-            }
-            _ => Err(SubrequestFault::Timeout),
-        };
-        Some(Box::pin(std::future::ready(response)))
+impl CannedAnswer {
+    fn response(self) -> Result<SubrequestResponse, SubrequestFault> {
+        let CannedAnswer::Status(status, lines) = self else { return Err(SubrequestFault::Timeout) };
+        let mut fields = Fields::default();
+        for (name, value) in lines.iter().filter_map(|line| line.split_once(": ")) {
+            fields.add(name, value.as_bytes());
+        }
+        Ok(SubrequestResponse { status, fields, body: Some(Vec::new()), ..SubrequestResponse::default() })
     }
 }
 
@@ -106,7 +64,7 @@ pub(crate) fn judged_by(chain: &[Arc<PluginInstance>], request: &str, answer: Ca
         listener: Default::default(),
         mapped_port: 0,
     };
-    let host = AnsweringHost { answer: Cell::new(Some(answer)), asked: RefCell::default() };
+    let host = StillHost::answering(answer.response());
     let consumers = ConsumerIndex::default();
     let mut ex = Exchange::new(head, &client, Now::default(), &host, &consumers);
     let mut refused = None;

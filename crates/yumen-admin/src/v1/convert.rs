@@ -44,17 +44,24 @@ async fn convert(
     StrictQuery(ConvertQuery { to }): StrictQuery<ConvertQuery>,
     WholeBody(body): WholeBody,
 ) -> Result<Response, ApiRefusal> {
-    let text =
-        std::str::from_utf8(&body).map_err(|error| ApiRefusal::invalid(format!("no text: {error}")))?;
-    let object = object_text::read(text).map_err(refusal)?;
-    let text = match to {
-        TextForm::Yaml => object_text::to_yaml(object).map_err(ApiRefusal::invalid)?,
-        TextForm::Json => {
-            serde_json::to_string_pretty(&object).map_err(|error| ApiRefusal::invalid(error.to_string()))?
-                + "\n"
-        }
-    };
+    // Parsing many aliases would block a thread of the runtime.
+    let converted = tokio::task::spawn_blocking(move || converted(&body, to)).await;
+    let text = converted
+        .map_err(|error| ApiRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))??;
     Ok(reply::json(StatusCode::OK, &json!({ "text": text })))
+}
+
+/// The object of a body in the other form.
+fn converted(body: &[u8], to: TextForm) -> Result<String, ApiRefusal> {
+    let text = std::str::from_utf8(body).map_err(|error| ApiRefusal::invalid(format!("no text: {error}")))?;
+    let object = object_text::read(text).map_err(refusal)?;
+    match to {
+        TextForm::Yaml => object_text::to_yaml(object).map_err(ApiRefusal::invalid),
+        TextForm::Json => {
+            let text = serde_json::to_string_pretty(&object);
+            text.map(|text| text + "\n").map_err(|error| ApiRefusal::invalid(error.to_string()))
+        }
+    }
 }
 
 fn refusal(fault: TextFault) -> ApiRefusal {
@@ -77,6 +84,11 @@ mod tests {
             ("json", "uri: /a # comment\n", 200, r#"{"text":"{\n  \"uri\": \"/a\"\n}\n"}"#),
             ("json", "uri: /a\n\tb: 1\n", 400, r#""line":2"#),
             ("json", "uri: /a\nuri: /b\n", 400, "more than once"),
+            ("json", "a: {b: .inf}\n", 400, r#"\"a.b\": the number is not finite"#),
+            ("json", "a: [.nan]\n", 400, r#"\"a[0]\": the number is not finite"#),
+            ("yaml", r#"{"a": 18446744073709551616}"#, 400, r#"\"a\": the number is beyond 64 bits"#),
+            ("json", "a: 18446744073709551616\n", 400, "would be rounded"),
+            ("yaml", r#"{"a": 18446744073709551615}"#, 200, "a: 18446744073709551615"),
             ("xml", "{}", 400, "xml"),
         ] {
             let path = format!("/yumen/v1/convert?to={to}");

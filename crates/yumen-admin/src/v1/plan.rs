@@ -16,6 +16,7 @@ use super::arguments::{ArgumentNames, OutputFormat, StrictQuery};
 use super::transaction::{ImportMode, TIMES, key_of, read_document};
 use crate::refusal::ApiRefusal;
 use crate::reply;
+use crate::secrets::SecretVisibility;
 use crate::whole_body::WholeBody;
 
 /// Up to this number of objects are written without a plan, unless an object is deleted.
@@ -53,6 +54,7 @@ impl PlanQuery {
 /// `POST /yumen/v1/plan?mode=merge|replace`: the body is a standalone document; nothing is written.
 pub(super) async fn plan(
     State(state): State<V1State>,
+    visibility: SecretVisibility,
     StrictQuery(asked): StrictQuery<PlanQuery>,
     WholeBody(body): WholeBody,
 ) -> Result<Response, ApiRefusal> {
@@ -69,7 +71,7 @@ pub(super) async fn plan(
         let now = state.admin.store.state();
         let mut after = after(&now, &puts, asked.mode == ImportMode::Replace);
         after.retain(|one| !deleted.contains(&ResourceKey::new(one.kind, one.id.clone())));
-        let plan = state.live.plan(&now.resources(), &after, asked.limits());
+        let plan = state.live.plan(&now.resources(), &after, asked.limits(), visibility);
         match asked.format {
             OutputFormat::Text => {
                 let plain = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
@@ -107,7 +109,7 @@ pub(super) fn guard(
     let doomed: BTreeSet<&ResourceKey> = doomed.iter().collect();
     let mut to = after(now, puts, false);
     to.retain(|one| !doomed.contains(&ResourceKey::new(one.kind, one.id.clone())));
-    let plan = state.live.plan(&now.resources(), &to, PlanLimits::default());
+    let plan = state.live.plan(&now.resources(), &to, PlanLimits::default(), SecretVisibility::Whole);
     let Some(why) = &plan.needs_confirmation else { return Ok(()) };
     let body = json!({
         "error_msg": format!("nothing was written: {why}; repeat with ?confirm=true to confirm"),

@@ -75,7 +75,13 @@ impl LiveGateway for Gateway {
         (Arc::default(), Vec::new())
     }
 
-    fn plan(&self, before: &[Resource], after: &[Resource], _limits: PlanLimits) -> ChangePlan {
+    fn plan(
+        &self,
+        before: &[Resource],
+        after: &[Resource],
+        _limits: PlanLimits,
+        _visibility: SecretVisibility,
+    ) -> ChangePlan {
         let impact = yumen_snapshot::plan::TrafficImpact::default();
         let many = |of: &[Resource]| of.iter().filter(|one| one.id.starts_with("many-")).count();
         let needs_confirmation = (many(after) + 2 < many(before)).then(|| "that is much".to_owned());

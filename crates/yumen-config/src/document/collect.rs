@@ -154,7 +154,7 @@ impl<'l> ResourceCollector<'l> {
         match value {
             Value::Array(items) => {
                 for value in items {
-                    self.item(kind, DuplicateCheckedValue { value, duplicates: Vec::new() });
+                    self.item(kind, DuplicateCheckedValue::of(value));
                 }
             }
             _ => self.not_a_list(kind, "each item starts with \"- \" in YAML".to_owned()),
@@ -196,7 +196,7 @@ impl<'l> ResourceCollector<'l> {
     }
 
     fn read_item(&mut self, kind: Kind, item: DuplicateCheckedValue) {
-        let DuplicateCheckedValue { value: mut item, duplicates } = item;
+        let DuplicateCheckedValue { value: mut item, duplicates, inexact } = item;
         let count = self.counts.entry(kind).or_default();
         // Counted before any check, so that a defective item does not shift the positions, and so the ids, of later ones.
         *count += 1;
@@ -216,6 +216,7 @@ impl<'l> ResourceCollector<'l> {
                 .map(|path| variables.map_or_else(|| path.clone(), |variables| variables.as_written(path)))
                 .map(|path| ResourceDefect::new(&*path, message_at(&path)).hint(duplicate_hint(&path))),
         );
+        defects.extend(inexact.iter().map(|(path, reason)| ResourceDefect::new(&**path, *reason)));
         let mut members = match item {
             Value::Object(members) => members,
             _ if self.is_unreadable_rule(kind) => return self.unreadable_rule(kind, position, defects),

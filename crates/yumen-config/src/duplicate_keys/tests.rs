@@ -6,7 +6,7 @@ use super::{DuplicateCheckedValue, from_json, from_yaml};
 
 fn check(text: &str, value: Value, duplicates: &[&str]) {
     let duplicates: Vec<String> = duplicates.iter().map(|path| (*path).to_owned()).collect();
-    let expected = DuplicateCheckedValue { value, duplicates };
+    let expected = DuplicateCheckedValue { value, duplicates, inexact: Vec::new() };
     assert_eq!(from_json(text.as_bytes()).unwrap(), expected, "{text}");
     assert_eq!(from_yaml(text.as_bytes()).unwrap(), expected, "{text}");
 }
@@ -23,10 +23,8 @@ fn duplicate_member_is_reported_by_path_and_the_last_counts() {
 #[test]
 fn a_raw_line_break_and_its_escape_are_one_name() {
     let read = from_json(b"{\"a\n\": \"x\ty\", \"a\\n\": 2}").unwrap();
-    assert_eq!(
-        read,
-        DuplicateCheckedValue { value: json!({ "a\n": 2 }), duplicates: vec!["a\n".to_owned()] }
-    );
+    let (value, duplicates) = (json!({ "a\n": 2 }), vec!["a\n".to_owned()]);
+    assert_eq!(read, DuplicateCheckedValue { value, duplicates, inexact: Vec::new() });
     let error = from_json(b"{\"a\n\": 1}\n x").unwrap_err();
     assert_eq!(error.to_string(), "trailing characters at line 3 column 2");
 }
@@ -63,4 +61,36 @@ fn values_are_those_of_serde_json() {
         let read = from_yaml(text.as_bytes()).map(|read| read.value).map_err(|error| error.to_string());
         assert_eq!(read, same, "{text}");
     }
+}
+
+#[test]
+fn numbers_that_the_value_cannot_have_are_reported_by_path() {
+    fn check(text: &str, paths: &[&str]) {
+        let read = if text.starts_with('{') {
+            from_json(text.as_bytes()).unwrap()
+        } else {
+            from_yaml(text.as_bytes()).unwrap()
+        };
+        let found: Vec<&str> = read.inexact.iter().map(|(path, _)| &**path).collect();
+        assert_eq!(found, paths, "{text}");
+        assert_eq!(read.into_distinct().is_ok(), paths.is_empty(), "{text}");
+    }
+    check("a: [1, {b: .inf}]\nc: -.Inf\nd: .nan\n", &["a[1].b", "c", "d"]);
+    check("a: 18446744073709551616\nb: -9223372036854775809\n", &["a", "b"]);
+    check("a: 340282366920938463463374607431768211456\n", &["a"]);
+    check(r#"{"a": 18446744073709551616, "b": -9223372036854775809}"#, &["a", "b"]);
+    check(
+        r#"{"a": 18446744073709551615, "b": -9223372036854775808, "c": 1.5e18, "d": "18446744073709551616"}"#,
+        &[],
+    );
+    check("a: 0.1\nb: 1e3\nc: '.inf'\nd: \"18446744073709551616\"\n", &[]);
+    check(
+        &format!("a: [{}]\n", ".nan,".repeat(100)),
+        &(0..16)
+            .map(|at| format!("a[{at}]"))
+            .collect::<Vec<_>>()
+            .iter()
+            .map(|path| &**path)
+            .collect::<Vec<_>>(),
+    );
 }

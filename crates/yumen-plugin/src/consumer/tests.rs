@@ -18,7 +18,21 @@ fn consumer(username: &str) -> Arc<Consumer> {
 
 fn identity(consumer: &Arc<Consumer>, credential_id: Option<&str>) -> Arc<ConsumerIdentity> {
     let credential_id = credential_id.map(Box::from);
-    Arc::new(ConsumerIdentity { consumer: consumer.clone(), credential_id, auth: Arc::new(5u8) })
+    vouching(consumer, credential_id, &[])
+}
+
+fn vouching(
+    consumer: &Arc<Consumer>,
+    credential_id: Option<Box<str>>,
+    names: &[&str],
+) -> Arc<ConsumerIdentity> {
+    let vouched_fields = names.iter().map(|name| Box::from(*name)).collect();
+    Arc::new(ConsumerIdentity {
+        consumer: consumer.clone(),
+        credential_id,
+        auth: Arc::new(5u8),
+        vouched_fields,
+    })
 }
 
 fn found<'a>(consumers: &'a ConsumerIndex, plugin: &str, key: &[u8]) -> Option<&'a str> {
@@ -51,6 +65,23 @@ fn reassigned_key_names_its_former_owner() {
     consumers.remove_key("key-auth", b"k");
     consumers.remove_key("no-such", b"k");
     assert_eq!(found(&consumers, "key-auth", b"k"), None);
+}
+
+#[test]
+fn vouched_fields_are_those_of_all_identities_of_the_plugin() {
+    let jack = consumer("jack");
+    let mut consumers = ConsumerIndex::default();
+    consumers.insert_key("wolf-rbac", b"a", vouching(&jack, None, &["X-UserId"]));
+    consumers.insert_key("wolf-rbac", b"b", vouching(&jack, None, &["X-UserId", "Y-UserId"]));
+    consumers.insert_key("other", b"b", vouching(&jack, None, &["Z-UserId"]));
+    assert_eq!(consumers.vouched_fields("wolf-rbac"), ["X-UserId", "Y-UserId"]);
+    let scoped = ConsumerIndex::default().before(&Arc::new(consumers.clone()));
+    assert_eq!(scoped.vouched_fields("wolf-rbac"), ["X-UserId", "Y-UserId"]);
+    consumers.insert_key("wolf-rbac", b"b", vouching(&jack, None, &["Y-UserId"]));
+    assert_eq!(consumers.vouched_fields("wolf-rbac"), ["X-UserId", "Y-UserId"]);
+    consumers.remove_key("wolf-rbac", b"a");
+    assert_eq!(consumers.vouched_fields("wolf-rbac"), ["Y-UserId"]);
+    assert!(consumers.vouched_fields("key-auth").is_empty());
 }
 
 #[test]

@@ -75,10 +75,3 @@ fn only_plugins_known_to_be_harmless_leave_routes_open() {
         assert_eq!(!one.guards(), known.contains(&one.name), "{}", one.name);
     }
 }
-
-#[test]
-fn plugins_with_credentials_in_consumers_are_built_in() {
-    for one in TABLE {
-        assert!(!one.has_credentials(), "{}", one.name);
-    }
-}

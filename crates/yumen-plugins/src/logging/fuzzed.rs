@@ -1,37 +1,10 @@
 //! Forms of log entries for fuzz targets.
 
-use std::time::Duration;
-
 use yumen_http::{HeadLimits, RequestHead, parse};
-use yumen_plugin::plugin::LocalFuture;
-use yumen_plugin::{ClientInfo, ConsumerIndex, Exchange, ExchangeOutcome, Now, PluginHost};
+use yumen_plugin::{ClientInfo, ConsumerIndex, Exchange, ExchangeOutcome, Now, StillHost};
 
 use super::entry::{LogEntry, LogEntryForm};
 use super::format::{FormatFacts, LogFormat};
-
-struct FuzzedHost;
-
-impl PluginHost for FuzzedHost {
-    fn sleep(&self, _delay: Duration) -> LocalFuture<'static, ()> {
-        Box::pin(std::future::ready(()))
-    }
-
-    fn random(&self) -> u64 {
-        0
-    }
-
-    fn fill_random(&self, out: &mut [u8]) {
-        out.fill(7);
-    }
-
-    fn worker(&self) -> usize {
-        0
-    }
-
-    fn clock(&self) -> Now {
-        Now::default()
-    }
-}
 
 /// A `log_format` in its first line, a request head in the others: each entry is one JSON object on one line.
 pub fn log_format(bytes: &[u8]) {
@@ -45,14 +18,14 @@ pub fn log_format(bytes: &[u8]) {
         listener: Default::default(),
         mapped_port: 0,
     };
-    let consumers = ConsumerIndex::default();
+    let (host, consumers) = (StillHost::default(), ConsumerIndex::default());
     let mut request = RequestHead::default();
     if parse::request(head, 0, &HeadLimits::default(), &mut request).is_err() {
         request = RequestHead::default();
         let fallback = b"GET /a?b=%ff&c HTTP/1.1\r\nHost: a\r\n\r\n";
         parse::request(fallback, 0, &HeadLimits::default(), &mut request).expect("a request");
     }
-    let ex = Exchange::new(request, &client, Now::default(), &FuzzedHost, &consumers);
+    let ex = Exchange::new(request, &client, Now::default(), &host, &consumers);
     let outcome = ExchangeOutcome::default();
     let mut facts = FormatFacts::default();
     let written = serde_json::from_slice(format).ok();

@@ -80,24 +80,64 @@ fn the_first_plugin_that_accepts_wins() {
     }
 }
 
+/// The fields that pass to the upstream after key-auth has accepted a request with them, of those that are named.
+fn passed(bench: &PluginBench, other: &Value, names: &[&str]) -> Vec<String> {
+    let mut passed = Vec::new();
+    for auth_plugins in [json!([other, {"key-auth": {}}]), json!([{"key-auth": {}}, other])] {
+        let plugin = build(bench, auth_plugins).unwrap();
+        let forged: String = names.iter().map(|name| format!("\n{name}: forged")).collect();
+        let request = format!("GET / HTTP/1.1\nHost: a\napikey: secret{forged}");
+        let reply = bench.run(&plugin, &request);
+        assert_eq!(reply.upstream_field("X-Consumer-Username").as_deref(), Some("alice"), "{other}");
+        assert_eq!(bench.run(&plugin, "GET / HTTP/1.1\nHost: a\nAuthorization: Bearer x").status, 401);
+        passed.extend(
+            names.iter().filter(|name| reply.upstream_field(name).is_some()).map(|name| (*name).to_owned()),
+        );
+    }
+    passed.sort_unstable();
+    passed.dedup();
+    passed
+}
+
 #[test]
 fn identity_fields_of_the_client_do_not_pass_beside_openid_connect() {
     let bench = bench();
-    let oidc = json!({"client_id": "me", "discovery": "https://idp.test/.well-known/openid-configuration",
-        "bearer_only": true, "use_jwks": true});
-    for auth_plugins in [
-        json!([{"openid-connect": oidc}, {"key-auth": {}}]),
-        json!([{"key-auth": {}}, {"openid-connect": oidc}]),
-    ] {
-        let plugin = build(&bench, auth_plugins).unwrap();
-        let request = "GET / HTTP/1.1\nHost: a\napikey: secret\nX-Userinfo: forged\nX_Access_Token: forged";
-        let reply = bench.run(&plugin, request);
-        assert_eq!(reply.upstream_field("X-Consumer-Username").as_deref(), Some("alice"));
+    let names = ["X-Userinfo", "X_Access_Token", "X-Raw-ID-Token", "X-Consumer-Custom-ID", "Authorization"];
+    for (in_authorization, expected) in [(false, vec!["Authorization"]), (true, vec![])] {
+        let settings = json!({"client_id": "me", "discovery": "https://idp.test/.well-known/openid-configuration",
+            "bearer_only": true, "use_jwks": true, "access_token_in_authorization_header": in_authorization});
+        assert_eq!(passed(&bench, &json!({ "openid-connect": settings }), &names), expected);
+    }
+}
+
+#[test]
+fn identity_fields_of_the_client_do_not_pass_beside_other_plugins() {
+    let mut bench = bench();
+    bench.objects = Some(Box::new(crate::testing::InlineUpstreams));
+    let bank = bench.add_consumer("bank");
+    let credential = json!({ "appid": "bank", "server": "http://wolf.test", "header_prefix": "X-Bank-" });
+    bench.add_key(&bank, "wolf-rbac", credential, None);
+    let names = ["X-Bank-UserId", "x_bank_username", "X-Bank-Nickname", "X-UserId"];
+    assert_eq!(passed(&bench, &json!({ "wolf-rbac": {} }), &names), ["X-UserId"]);
+    let jwe = json!({ "jwe-decrypt": { "header": "X-Token", "forward_header": "X-Text" } });
+    assert_eq!(passed(&bench, &jwe, &["X-Text", "x_text", "X-Token"]), ["X-Token"]);
+    // Inside another multi-auth too.
+    let inner = build(&bench, json!([{ "wolf-rbac": {} }, jwe])).unwrap();
+    let vouched = ["X-Bank-Nickname", "X-Bank-UserId", "X-Bank-Username", "X-Text"];
+    assert_eq!(inner.vouched_fields(&bench.consumers), vouched);
+    // The credential of the accepting plugin passes, if another plugin would forward its own text in the field.
+    let jwe = json!({ "jwe-decrypt": { "header": "X-Token", "forward_header": "Authorization" } });
+    let plugin = build(&bench, json!([jwe, { "basic-auth": {} }, { "key-auth": {} }])).unwrap();
+    let basic = "Authorization: Basic YWxpY2U6cHc=";
+    for (field, expected) in
+        [(basic, Some("Basic YWxpY2U6cHc=")), ("apikey: secret\nAuthorization: root", None)]
+    {
+        let reply = bench.run(&plugin, &format!("GET / HTTP/1.1\nHost: a\n{field}"));
         assert_eq!(
-            (reply.upstream_field("X-Userinfo"), reply.upstream_field("X_Access_Token")),
-            (None, None)
+            (reply.status, reply.upstream_field("Authorization").as_deref()),
+            (200, expected),
+            "{field}"
         );
-        assert_eq!(bench.run(&plugin, "GET / HTTP/1.1\nHost: a\nAuthorization: Bearer x").status, 401);
     }
 }
 

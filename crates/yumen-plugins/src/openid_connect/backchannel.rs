@@ -66,8 +66,16 @@ impl OpenidConnect {
         let (keys, secret) = (provider.keys.as_deref(), self.client.secret.as_deref());
         let verified = verify_id_token(keys, ex.host, &token, &rules, secret, self.timeout_ms).await;
         verified.map_err(|_| refused("the signature of the logout token is not valid"))?;
+        // The signature itself may have several forms. A token that was used has done its work.
+        let signed = text.rsplit_once('.').map_or(&*text, |(signed, _)| signed);
+        let lasts_ms = (TOKEN_AGE_MAX_S + 2 * rules.slack_s).saturating_mul(1000);
+        let noted = sessions.use_token(ex.host, signed.as_bytes(), lasts_ms).await;
+        let Some(noted) = noted.map_err(session_failure)? else { return Ok(()) };
         let done = sessions.end_all(ex.host, &provider.metadata.issuer, &self.client.id, &ended).await;
-        done.map_err(session_failure)
+        done.map_err(|fault| {
+            sessions.retract_use(ex.host, &noted);
+            session_failure(fault)
+        })
     }
 
     /// The sessions that a logout token names, if its claims are those of one (§2.6).

@@ -9,12 +9,13 @@ use yumen_plugin::{Exchange, Step};
 
 use super::provider::OidcProvider;
 use super::user::SessionNeed;
-use super::{OpenidConnect, unavailable};
-use crate::session::{OpenedLogin, RenewalLock, RenewalTurn, SessionStore};
+use super::{OpenidConnect, session_failure, unavailable};
+use crate::session::{OpenedLogin, RenewalLock, RenewalTurn, SessionFault, SessionStore};
 
 /// Interval at which waiting requests look for the renewed session.
 const POLL_MS: u64 = 50;
-/// Time of a lock beyond the time limit of the grant: for a worker that is late, and for saving the session.
+/// Time of a lock beyond the time limits of the grant and of a newer key set: for a worker that is late, and for saving
+/// the session.
 const LOCK_MARGIN_MS: u64 = 2000;
 
 /// The part of a request in a renewal.
@@ -27,6 +28,8 @@ enum RenewalPart {
     Ended,
     /// Another request has not renewed it in time.
     Late,
+    /// Redis is out of reach.
+    Unavailable,
 }
 
 impl OpenidConnect {
@@ -45,6 +48,9 @@ impl OpenidConnect {
             RenewalPart::Late => {
                 return Step::Respond(unavailable("another request renews the session"));
             }
+            RenewalPart::Unavailable => {
+                return Step::Respond(session_failure(SessionFault::StorageUnavailable));
+            }
         };
         let step = self.renew_and_save(provider, sessions, ex, &opened).await;
         if let Some(lock) = lock {
@@ -60,13 +66,15 @@ impl OpenidConnect {
         ex: &Exchange<'_>,
         mut opened: Arc<OpenedLogin>,
     ) -> RenewalPart {
-        let lasts_ms = self.timeout_ms + LOCK_MARGIN_MS;
+        let lasts_ms = 2 * self.timeout_ms + LOCK_MARGIN_MS;
         // The lock of a request that has left ends in this time, and another request may take one after it.
         let until_ms = ex.host.clock().mono_ms() + 2 * lasts_ms;
         let now_s = ex.now.unix_s();
         loop {
             let lock = match sessions.lock_renewal(ex.host, &opened, lasts_ms).await {
                 RenewalTurn::Local => return RenewalPart::Renew(opened, None),
+                // A new refresh token could not be saved, and the old one is used up with the grant.
+                RenewalTurn::Unavailable => return RenewalPart::Unavailable,
                 RenewalTurn::Locked(lock) => Some(lock),
                 RenewalTurn::Busy => {
                     ex.host.sleep(Duration::from_millis(POLL_MS)).await;
@@ -80,8 +88,10 @@ impl OpenidConnect {
                     self.release(sessions, ex, lock);
                     return RenewalPart::Ended;
                 }
-                // The node decides alone.
-                Err(_) => return RenewalPart::Renew(opened, lock),
+                Err(_) => {
+                    self.release(sessions, ex, lock);
+                    return RenewalPart::Unavailable;
+                }
             }
             if self.need_of(provider, &opened.session, now_s) != SessionNeed::Tokens {
                 self.release(sessions, ex, lock);

@@ -1,5 +1,7 @@
 //! The plugin against a provider in memory: its document and keys are fetched, its endpoints answer as the test says.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
@@ -15,6 +17,7 @@ use yumen_plugin::{
 };
 
 mod stored_sessions;
+mod warnings;
 
 use super::login::{path_of, return_path, state_cookie};
 use crate::jose::{ClientSigner, JwsAlgorithm};
@@ -29,6 +32,8 @@ struct MemoryProvider {
     signer: ClientSigner,
     document: Arc<FetchedCell>,
     keys: Arc<FetchedCell>,
+    /// Paths of warnings.
+    warned: Rc<RefCell<Vec<String>>>,
 }
 
 impl MemoryProvider {
@@ -56,7 +61,7 @@ impl MemoryProvider {
         let (fetched, keys) = (FetchedCell::default(), FetchedCell::default());
         fetched.store((super::provider::DISCOVERY_FORMAT.parse)(document.to_string().as_bytes()).unwrap());
         keys.store((crate::jose::JWKS_FORMAT.parse)(jwks.to_string().as_bytes()).unwrap());
-        MemoryProvider { signer, document: Arc::new(fetched), keys: Arc::new(keys) }
+        MemoryProvider { signer, document: Arc::new(fetched), keys: Arc::new(keys), warned: Rc::default() }
     }
 
     /// A signed token; `changes` replace its claims, null removes one.
@@ -72,13 +77,15 @@ impl MemoryProvider {
     }
 
     fn objects(&self) -> Box<dyn ObjectLookup> {
-        Box::new(MemoryObjects { document: self.document.clone(), keys: self.keys.clone() })
+        let (document, keys) = (self.document.clone(), self.keys.clone());
+        Box::new(MemoryObjects { document, keys, warned: self.warned.clone() })
     }
 }
 
 struct MemoryObjects {
     document: Arc<FetchedCell>,
     keys: Arc<FetchedCell>,
+    warned: Rc<RefCell<Vec<String>>>,
 }
 
 impl ObjectLookup for MemoryObjects {
@@ -99,6 +106,10 @@ impl ObjectLookup for MemoryObjects {
             FetchSource::Http(http) if http.url.ends_with("/jwks") => self.keys.clone(),
             _ => self.document.clone(),
         }
+    }
+
+    fn warn(&self, path: &str, _: String, _: &str) {
+        self.warned.borrow_mut().push(path.to_owned());
     }
 }
 
@@ -387,6 +398,8 @@ fn an_id_token_that_does_not_fit_ends_the_login() {
         (json!({"sub": null}), "the ID token has no subject"),
         (json!({"aud": "you"}), "the ID token is for another client"),
         (json!({"aud": ["me", "you"], "azp": "you"}), "the ID token was issued to another client"),
+        (json!({"aud": ["me", "you"], "azp": ["you"]}), "the ID token was issued to another client"),
+        (json!({"azp": {}}), "the ID token was issued to another client"),
         (json!({"exp": NOW_S - 121}), "the token has expired"),
         (json!({"exp": null}), "the ID token has no end"),
         (json!({"iat": NOW_S + 121}), "the token was issued in the future: check the clocks"),
@@ -624,7 +637,7 @@ fn nothing_passes_before_the_discovery_document_arrives() {
         (json!({"bearer_only": true, "use_jwks": true}), 401),
     ] {
         let mut bench = PluginBench::new();
-        let empty = MemoryObjects { document: Arc::default(), keys: Arc::default() };
+        let empty = MemoryObjects { document: Arc::default(), keys: Arc::default(), warned: Rc::default() };
         bench.objects = Some(Box::new(empty));
         let plugin = bench.plugin("openid-connect", settings(more.clone()));
         let token = MemoryProvider::new(&json!({})).token(&json!({}));

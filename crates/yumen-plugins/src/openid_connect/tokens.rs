@@ -145,8 +145,8 @@ impl IdTokenRules<'_> {
         if !claims.get("aud").is_some_and(|audience| names_audience(audience, self.client_id)) {
             return Err("the ID token is for another client".to_owned());
         }
-        // With several audiences, the authorized party must be this client.
-        if text("azp").is_some_and(|party| party != self.client_id) {
+        // With several audiences, the authorized party must be this client. A value of another type names none.
+        if claims.get("azp").is_some_and(|party| party.as_str() != Some(self.client_id)) {
             return Err("the ID token was issued to another client".to_owned());
         }
         let times = ClaimTimes::read(claims).map_err(|fault| fault.to_string())?;

@@ -25,6 +25,8 @@ pub(crate) struct MemoryRedis {
     pub(crate) values: RefCell<BTreeMap<String, Vec<u8>>>,
     /// Whether locks fail as without a connection.
     pub(crate) has_no_locks: Cell<bool>,
+    /// Time of the last lock in milliseconds.
+    pub(crate) locked_ms: Cell<u64>,
     /// The time of tasks of the node.
     pub(crate) now: Cell<Now>,
     /// Runs before the next call of this script.
@@ -47,6 +49,9 @@ impl MemoryRedis {
         }
         if self.has_no_locks.get() && call.script == LOCK {
             return Err(RedisFault::Down);
+        }
+        if call.script == LOCK {
+            self.locked_ms.set(String::from_utf8_lossy(&call.args[1]).parse().expect("milliseconds"));
         }
         let key = String::from_utf8(call.keys[0].clone()).expect("keys are text");
         let mut values = self.values.borrow_mut();

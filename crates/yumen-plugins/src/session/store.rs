@@ -156,13 +156,21 @@ pub(crate) struct RenewalLock {
     holder: String,
 }
 
+/// The noted use of a logout token.
+pub(crate) struct TokenUse {
+    key: String,
+    holder: String,
+}
+
 /// The result of asking for a [`RenewalLock`].
 pub(crate) enum RenewalTurn {
     Locked(RenewalLock),
     /// Another request renews the tokens.
     Busy,
-    /// The session is in a cookie, or Redis is out of reach: the node decides alone.
+    /// The session is in a cookie: the node decides alone.
     Local,
+    /// Redis is out of reach.
+    Unavailable,
 }
 
 /// An identity in the form in which requests carry it.
@@ -293,6 +301,29 @@ impl SessionStore {
         redis.delete(host, &set).await.map_err(unavailable)
     }
 
+    /// Notes the use of a logout token, by its signed part, for `lasts_ms`. `None` if it was used before: a login may
+    /// have followed, which the token does not concern.
+    pub(crate) async fn use_token(
+        &self,
+        host: &dyn PluginHost,
+        signed: &[u8],
+        lasts_ms: u64,
+    ) -> Result<Option<TokenUse>, SessionFault> {
+        let key = format!("logout:{}", stored_key(signed));
+        let holder = hex_of(&random::<16>(host));
+        let Some(redis) = &self.redis else { return Ok(Some(TokenUse { key, holder })) };
+        let is_first = redis.lock(host, &key, &holder, lasts_ms).await;
+        let is_first = is_first.map_err(|_| SessionFault::StorageUnavailable)?;
+        Ok(is_first.then_some(TokenUse { key, holder }))
+    }
+
+    /// Takes back the use of a token that had no effect, so that the provider can repeat the logout.
+    pub(crate) fn retract_use(&self, host: &dyn PluginHost, token: &TokenUse) {
+        if let Some(redis) = &self.redis {
+            redis.unlock(host, &token.key, &token.holder);
+        }
+    }
+
     /// The name of the session cookie.
     pub(crate) fn name(&self) -> &str {
         &self.name
@@ -392,7 +423,7 @@ impl SessionStore {
         match redis.lock(host, &key, &holder, lasts_ms).await {
             Ok(true) => RenewalTurn::Locked(RenewalLock { key, holder }),
             Ok(false) => RenewalTurn::Busy,
-            Err(_) => RenewalTurn::Local,
+            Err(_) => RenewalTurn::Unavailable,
         }
     }
 

@@ -84,13 +84,6 @@ impl WolfServer {
         format!("{}access_check", self.target.describe())
     }
 
-    /// Removes the fields by which the upstream knows the user: only the server vouches for them.
-    pub(super) fn remove_user(&self, ex: &mut Exchange<'_>) {
-        for name in &self.user_fields {
-            ex.request.fields.remove_equivalent(name);
-        }
-    }
-
     /// Asks whether a request may pass.
     pub(super) async fn decide(
         &self,
@@ -182,11 +175,12 @@ fn verdict_of(answer: &SubrequestResponse) -> WolfVerdict {
         return WolfVerdict::Refused { status, reason, user: None };
     };
     let user = document.pointer("/data/userInfo").filter(|user| user.is_object()).cloned();
-    match status {
-        200 => WolfVerdict::Allowed(user),
-        _ => {
-            let reason = document.get("reason").and_then(Value::as_str).map(str::to_owned);
-            WolfVerdict::Refused { status, reason, user }
-        }
+    let is_ok = document.get("ok") == Some(&Value::Bool(true));
+    if status == 200 && is_ok {
+        return WolfVerdict::Allowed(user);
     }
+    let reason = document.get("reason").and_then(Value::as_str).map(str::to_owned);
+    // The server answers some failures and refusals with 200, which differ in `ok` only. APISIX lets them pass.
+    let status = if status == 200 { 403 } else { status };
+    WolfVerdict::Refused { status, reason, user }
 }

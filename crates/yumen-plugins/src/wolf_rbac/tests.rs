@@ -57,6 +57,26 @@ fn server_of_the_consumer_decides_about_the_request() {
 }
 
 #[test]
+fn client_sends_no_user_field_of_any_consumer() {
+    let mut bench = bench();
+    let bank = bench.add_consumer("bank");
+    let credential = json!({ "appid": "bank", "server": "http://wolf.test", "header_prefix": "X-Bank-" });
+    bench.add_key(&bank, "wolf-rbac", credential, None);
+    bench.host.answers.borrow_mut().push_back(allowed());
+    let request =
+        "GET / HTTP/1.1\nAuthorization: V1#shop#t\nX-Bank-UserId: 1\nx_bank_username: root\nX-Bank: kept";
+    let reply = run(&bench, request);
+    for (name, expected) in [
+        ("X-UserId", Some("100")),
+        ("X-Bank-UserId", None),
+        ("X_Bank_Username", None),
+        ("X-Bank", Some("kept")),
+    ] {
+        assert_eq!(reply.upstream_field(name).as_deref(), expected, "{name}");
+    }
+}
+
+#[test]
 fn token_is_read_from_four_places_in_order() {
     let bench = bench();
     let (missing, malformed) = ("Missing rbac token in request", "invalid rbac token: parse failed");
@@ -112,6 +132,10 @@ fn only_a_decision_of_the_server_admits() {
     check(vec![document(401, &denied)], 401, body);
     check(vec![document(403, &json!({ "reason": "no" }))], 403, r#"{"message":"no"}"#);
     check(vec![document(403, &json!({}))], 403, "{}");
+    check(vec![document(200, &denied)], 403, body);
+    check(vec![document(200, &json!({}))], 403, "{}");
+    check(vec![document(200, &json!({ "ok": "true" }))], 403, "{}");
+    check(vec![document(401, &json!({ "ok": true }))], 401, "{}");
     let unreadable = r#"{"message":"check permission failed! parse response json failed!"}"#;
     check(vec![service_response(200, &[], "ok")], 500, unreadable);
     check(vec![service_response(200, &[], "[]")], 500, unreadable);
@@ -142,7 +166,8 @@ fn server_with_a_passing_failure_is_asked_again() {
 fn members_of_a_user_end_no_field() {
     let bench = bench();
     let user = json!({ "id": "1\r\nX-Admin: 1", "username": "ann\n", "nickname": true });
-    bench.host.answers.borrow_mut().push_back(document(200, &json!({ "data": { "userInfo": user } })));
+    let answer = json!({ "ok": true, "data": { "userInfo": user } });
+    bench.host.answers.borrow_mut().push_back(document(200, &answer));
     let reply = run(&bench, "GET / HTTP/1.1\nAuthorization: V1#shop#t\nX-Username: root");
     for name in ["X-UserId", "X-Username", "X-Nickname", "X-Admin"] {
         assert_eq!(reply.upstream_field(name), None, "{name}");

@@ -9,7 +9,7 @@ use yumen_plugin::{Exchange, ExchangeOutcome, StreamInfo, Var};
 mod line;
 mod queue;
 #[cfg(test)]
-pub(super) mod tests;
+mod tests;
 
 pub use line::{LineEscape, LineTemplate};
 pub use queue::{LogBacklog, LogQueue, LogQueueWriter, queue};

@@ -26,15 +26,6 @@ pub(super) struct AbsentPlugin<'m> {
     pub(super) filter: Value,
 }
 
-/// Whether settings of a missing plugin are credentials in an object of this role.
-fn are_credentials(entry: Option<&MissingPlugin>, owner: PluginOwner) -> bool {
-    match owner {
-        PluginOwner::Credential => true,
-        PluginOwner::Consumer => entry.is_some_and(MissingPlugin::has_credentials),
-        PluginOwner::Traffic | PluginOwner::Stream => false,
-    }
-}
-
 impl CompileContext {
     /// Leaves out a missing plugin with a warning. A refusal, and an error, replace a missing guard.
     pub(super) fn replace_missing(
@@ -46,7 +37,7 @@ impl CompileContext {
     ) {
         let AbsentPlugin { name, entry, meta, filter } = absent;
         let path = format!("plugins.{name}");
-        let is_credential = are_credentials(entry, owner);
+        let is_credential = owner == PluginOwner::Credential;
         // A credential of a missing plugin identifies a client and neither opens nor closes anything.
         let guard = entry.filter(|entry| entry.guards() && !is_credential && !self.env.missing.allows(name));
         let Some(guard) = guard else {
@@ -69,7 +60,7 @@ impl CompileContext {
             return None;
         }
         let entry = self.env.missing.get(name, owner == PluginOwner::Stream)?;
-        let is_guard = entry.guards() && !are_credentials(Some(entry), owner);
+        let is_guard = entry.guards() && owner != PluginOwner::Credential;
         (is_guard && !self.env.missing.allows(name)).then_some(entry)
     }
 

@@ -209,8 +209,8 @@ impl PluginBuilder<'_> {
                 let absent = AbsentPlugin { name: plugin, entry, meta, filter };
                 self.context.replace_missing(origin.text, absent, origin.owner, built);
             }
-            ParsedPlugin::Key { plugin, key: (key, auth) } => {
-                built.keys.push(StagedConsumerKey { plugin, key, auth });
+            ParsedPlugin::Key { plugin, key: parsed } => {
+                built.keys.push(StagedConsumerKey { plugin, parsed });
             }
             ParsedPlugin::Awaited { kind } => {
                 let path = format!("plugins.{plugin}");

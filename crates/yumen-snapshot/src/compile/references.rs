@@ -18,6 +18,14 @@ use super::secret_table::{SecretTable, SecretValue};
 /// Returns the value of an environment variable.
 pub type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
+/// The value of all variables in [`awaited_variables`]. No variable of a process has a NUL.
+const AWAITED_VARIABLE: &str = "\0";
+
+/// Variables whose values are not known: references to them stay as written.
+pub(super) fn awaited_variables() -> Variables {
+    Arc::new(|_| Some(AWAITED_VARIABLE.to_owned()))
+}
+
 const ENV: &str = "$env://";
 const SECRET: &str = "$secret://";
 
@@ -85,7 +93,7 @@ pub(super) enum ResolvedText<'t> {
     Literal(&'t str),
     /// The value of a reference.
     Value(String),
-    /// A secret without a value, in a trial.
+    /// A reference without a value, in a trial.
     Awaited,
 }
 
@@ -253,6 +261,7 @@ pub(super) fn resolve_text<'t>(
     };
     let value = (values.variables)(name).ok_or_else(unset)?;
     match member.is_empty() {
+        _ if value == AWAITED_VARIABLE => Ok(ResolvedText::Awaited),
         true => Ok(ResolvedText::Value(value)),
         false => member_of(name, member, &value).map(ResolvedText::Value),
     }

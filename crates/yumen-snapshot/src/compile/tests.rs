@@ -125,8 +125,7 @@ const fn missing(name: &'static str, role: MissingRole) -> MissingPlugin {
 const MISSING: &[MissingPlugin] = &[
     missing("later", MissingRole::Harmless),
     missing("gate", MissingRole::Guard),
-    missing("login", MissingRole::Authentication { has_credentials: false }),
-    missing("ldap", MissingRole::Authentication { has_credentials: true }),
+    missing("login", MissingRole::Authentication),
     MissingPlugin { serves: ServedTraffic::Streams, ..missing("second", MissingRole::Guard) },
 ];
 

@@ -39,6 +39,7 @@ fn planned(before: &str, after: &str, sample: &[&str], limits: PlanLimits) -> Ch
         certificate: &|_| Err("none here".into()),
         is_healthy: &|address| (address == down).then_some(false),
         limits,
+        simulates: true,
     };
     plan(&resources(before), &resources(after), &sample, &workshop)
 }

@@ -126,6 +126,22 @@ fn the_hint_is_a_command_to_paste() {
 }
 
 #[test]
+fn messages_have_no_secrets_of_fields_and_urls() {
+    let text = format!(
+        "{TABLE}- {{id: t, request: {{url: '/own?token=s3cr3t', headers: {{apikey: s3cr3t}}}}, expect: {{path: /x?sig=s3cr3t, \
+         headers: {{apikey: s3cr3t-too, X-A: b}}}}}}\n"
+    );
+    let (resources, _) = document::parse(&text, &|_| None);
+    let snapshot = compiler().replace_all(resources.clone(), 1).snapshot;
+    let found = run(&snapshot, &resources, Now::default());
+    assert_eq!(found.len(), 3, "{found:?}");
+    for problem in &found {
+        let text = format!("{problem} {:?}", problem.hint);
+        assert!(text.contains("-H 'apikey: ******'") && !text.contains("s3cr3t"), "{text}");
+    }
+}
+
+#[test]
 fn a_test_that_is_not_understood_is_the_compilers_to_tell() {
     for (test, part) in [
         ("{id: t, request: {url: /}, expect: {}}", "at least 1 properties"),

@@ -81,6 +81,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
                 changed_share_max: args.changed_max / 100.0,
                 deleted_routes_max: args.removed_max,
             },
+            simulates: true,
         },
     );
     let mut problems: Vec<Problem> = planned.problems.iter().map(|one| one.problem.clone()).collect();

@@ -72,7 +72,7 @@ impl ConfigRuntime {
         let compiler = compiler::new(&actual, worker_count, carry.clone(), loader, variables.clone())
             .with_sinks(sinks.clone())
             .with_secrets();
-        let trial = Arc::new(TrialCompiler::new(&compiler));
+        let trial = Arc::new(TrialCompiler::new(&compiler, variables.clone()));
         let versions = Arc::new(LastGoodVersions::default());
         let control = control::start(
             compiler,
@@ -107,6 +107,7 @@ impl ConfigRuntime {
         control.applied_tracker.start_at(received.applied.min(source.store.state().revision));
         // After the store is open; the first compilation waits for the addresses of its names.
         let inputs = start_resolving(runtime, node, &control, &received.known, variables);
+        trial.hide_secrets(inputs.fetched.clone());
         if let Some(successor) = successor {
             successor.report_step("the new process compiles the configuration");
         }

@@ -183,7 +183,7 @@ fn viewer_sees_no_secret_and_writes_nothing() {
     }
     assert!(!admin.ask_as_page("GET /yumen/v1/objects/consumers", "").text().contains("geheim"));
     assert_eq!(viewer.ask_as_page("PUT /apisix/admin/routes/x", &route("/x")).status, 401);
-    assert_eq!(viewer.ask_as_page("POST /yumen/v1/revisions/1/rollback", "").status, 401);
+    assert_eq!(viewer.ask_as_page("POST /yumen/v1/revisions/1/rollback", "").status, 403);
     let question = json!({ "url": "/hello" }).to_string();
     assert_eq!(viewer.ask_as_page("POST /yumen/v1/explain", &question).status, 200);
     assert_eq!(viewer.ask("POST /yumen/v1/explain", "", &question).status, 403);

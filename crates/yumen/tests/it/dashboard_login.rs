@@ -1,5 +1,7 @@
 //! The login of the dashboard at an identity provider, the limit of failed logins, and keys in cookies.
 
+use std::time::Instant;
+
 use serde_json::{Value, json};
 
 use crate::harness::idp::Idp;
@@ -7,6 +9,9 @@ use crate::harness::{Client, Gateway, Options, Reply, Scratch, eventually};
 
 const ADMIN: &str = "0123456789abcdef-admin";
 const VIEWER: &str = "0123456789abcdef-viewer";
+/// Metrics of failed logins.
+const FAILED: &str = "yumen_admin_login_failures_total{reason=\"openid\"}";
+const LIMITED: &str = "yumen_admin_login_failures_total{reason=\"limited\"}";
 const KEYS: &str = "  keys: [{name: ada, key: 0123456789abcdef-admin}, {name: vic, key: 0123456789abcdef-viewer, role: viewer}]";
 
 fn launch(more: &str) -> Gateway {
@@ -91,7 +96,7 @@ fn users_of_the_provider_get_the_role_of_their_claims() {
     let (fields, body) = log_in(&gateway, &idp);
     assert_eq!((&body["name"], &body["role"]), (&json!("openid/alice"), &json!("viewer")));
     assert_eq!(ask(&gateway, "GET /apisix/admin/routes", &fields).status, 200);
-    assert_eq!(ask(&gateway, "PUT /yumen/v1/keys/eve", &fields).status, 401);
+    assert_eq!(ask(&gateway, "PUT /yumen/v1/keys/eve", &fields).status, 403);
     // No role.
     idp.set_claims(json!({"groups": ["others"]}));
     let (seed, path) = begin(&gateway, &idp);
@@ -178,6 +183,59 @@ fn key_opens_the_dashboard_while_the_provider_is_down() {
     assert_eq!(ask(&plain, "GET /ui/logins", "").json()["openid"], Value::Null);
     assert_eq!(ask(&plain, "GET /ui/login", "").status, 404);
     assert_eq!(ask(&plain, "GET /ui/callback?code=a&state=b", "").status, 404);
+}
+
+#[test]
+fn provider_that_fails_is_asked_once_in_a_pause() {
+    let idp = Idp::start();
+    let gateway = gateway(&idp, "hush");
+    idp.set_claims(json!({"groups": ["gateway-admins"]}));
+    for status in [429, 503] {
+        idp.set_failing("/token", Some(status));
+        let ((seed, path), before) = (begin(&gateway, &idp), idp.calls("/token").len());
+        let started = Instant::now();
+        for _ in 0..30 {
+            assert_eq!(call_back(&gateway, &path, &seed).0, "./#/login-unavailable", "{status}");
+        }
+        let asked = idp.calls("/token").len() - before;
+        let pauses = started.elapsed().as_secs() as usize / 3;
+        assert!((1..=1 + pauses).contains(&asked), "{status}: {asked}");
+        idp.set_failing("/token", None);
+        eventually("logins succeed again", 20, || {
+            let (seed, path) = begin(&gateway, &idp);
+            call_back(&gateway, &path, &seed).0.starts_with("./#/login/")
+        });
+    }
+    // No failure of a client.
+    assert_eq!((gateway.metric(FAILED), gateway.metric(LIMITED)), (0.0, 0.0));
+}
+
+#[test]
+fn foreign_page_that_opens_the_callback_locks_no_operator_out() {
+    let idp = Idp::start();
+    let gateway = gateway(&idp, "hush");
+    idp.set_claims(json!({"groups": ["gateway-admins"]}));
+    let (seed, path) = begin(&gateway, &idp);
+    let state = path.split("state=").nth(1).unwrap().split('&').next().unwrap();
+    let foreign = path.replace(state, &"0".repeat(state.len()));
+    assert_ne!(foreign, path);
+    // The browser adds the cookie of the login in progress to the navigation that the page causes, if there is one.
+    for cookies in ["a=b", &seed] {
+        for target in [&*foreign, "/ui/callback?error=access_denied&state=0", "/ui/callback"] {
+            for _ in 0..25 {
+                assert_eq!(call_back(&gateway, target, cookies).0, "./#/login-expired", "{target} {cookies}");
+            }
+        }
+    }
+    let page = "Origin: http://evil.example\r\nSec-Fetch-Site: cross-site\r\n";
+    for _ in 0..25 {
+        assert_eq!(complete(&gateway, "00", &seed, page).status, 403);
+    }
+    assert_eq!((idp.calls("/token").len(), gateway.metric(LIMITED), gateway.metric(FAILED)), (0, 0.0, 0.0));
+    // Neither the login in progress nor a key that this address uses for the first time has to wait.
+    let (location, _) = call_back(&gateway, &path, &seed);
+    assert!(location.starts_with("./#/login/"), "{location}");
+    assert_eq!(ask(&gateway, "GET /apisix/admin/routes", &format!("X-API-KEY: {ADMIN}\r\n")).status, 200);
 }
 
 #[test]

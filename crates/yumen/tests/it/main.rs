@@ -110,5 +110,6 @@ mod upgrade;
 mod upstream_names;
 mod upstream_records;
 mod upstream_tls;
+mod viewers;
 mod without_effect;
 mod worker_calls;

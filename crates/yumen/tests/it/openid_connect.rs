@@ -324,6 +324,37 @@ fn nodes_share_one_refresh_of_a_session_in_redis() {
 }
 
 #[test]
+fn one_refresh_is_sent_after_a_lock_without_owner_and_a_pause_of_redis() {
+    let (idp, redis, upstream) = (Idp::start(), Redis::start(), Upstream::echo("a"));
+    let nodes = [(); 2].map(|()| gateway(&idp, &upstream, &sessions_in(&redis)));
+    let refreshes =
+        || idp.calls("/token").iter().filter(|call| call["grant_type"] == "refresh_token").count();
+    // The node that held the lock has died; Redis does not answer for a while.
+    for (at, has_dead_owner) in [true, false].into_iter().enumerate() {
+        redis.cli(&["FLUSHALL"]);
+        // Expired at once: each page renews.
+        idp.set_lifetime(1);
+        let mut browser = Browser::default();
+        let start = browser.get(&nodes[0], "/a").field("location").unwrap().to_owned();
+        assert_eq!(browser.get(&nodes[1], &idp.log_in(&start)).status, 302);
+        idp.set_lifetime(300);
+        if has_dead_owner {
+            let lock = format!("{}:renewal", redis.cli(&["KEYS", "sessions:*"]).trim());
+            assert_eq!(redis.cli(&["SET", &lock, "dead", "PX", "2000"]).trim(), "OK");
+        } else {
+            redis.cli(&["CLIENT", "PAUSE", "1500", "ALL"]);
+        }
+        std::thread::scope(|scope| {
+            for node in nodes.iter().cycle().take(6) {
+                let mut tab = browser.clone();
+                scope.spawn(move || assert_eq!(tab.get(node, "/a").status, 200));
+            }
+        });
+        assert_eq!(refreshes(), at + 1);
+    }
+}
+
+#[test]
 fn sessions_in_redis_end_with_the_logout() {
     let (idp, redis, upstream) = (Idp::start(), Redis::start(), Upstream::echo("a"));
     let gateway = gateway(&idp, &upstream, &sessions_in(&redis));

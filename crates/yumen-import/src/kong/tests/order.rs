@@ -2,41 +2,13 @@
 
 use std::cell::Cell;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use yumen_http::{HeadLimits, RequestHead, parse};
-use yumen_plugin::PluginHost;
-use yumen_plugin::plugin::LocalFuture;
-use yumen_plugin::{ClientInfo, ConsumerIndex, Exchange, Now};
+use yumen_plugin::{ClientInfo, ConsumerIndex, Exchange, Now, StillHost};
 use yumen_snapshot::Snapshot;
 
 use super::{compiled, imported};
-
-/// A host without timers.
-struct Bench;
-
-impl PluginHost for Bench {
-    fn sleep(&self, _: Duration) -> LocalFuture<'static, ()> {
-        Box::pin(std::future::ready(()))
-    }
-
-    fn random(&self) -> u64 {
-        0
-    }
-
-    fn fill_random(&self, out: &mut [u8]) {
-        out.fill(4);
-    }
-
-    fn worker(&self) -> usize {
-        0
-    }
-
-    fn clock(&self) -> Now {
-        Now::default()
-    }
-}
 
 /// A request of the model.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +36,8 @@ fn found(snapshot: &Snapshot, request: ModelRequest<'_>) -> String {
         mapped_port: 0,
     };
     let consumers = ConsumerIndex::default();
-    let mut ex = Exchange::new(head, &client, Now::default(), &Bench, &consumers);
+    let host = StillHost::default();
+    let mut ex = Exchange::new(head, &client, Now::default(), &host, &consumers);
     snapshot.find(&mut ex).map_or("-".into(), |route| route.info.name.to_string())
 }
 

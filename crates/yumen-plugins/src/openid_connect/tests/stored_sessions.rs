@@ -95,10 +95,21 @@ fn node_that_finds_no_renewal_in_time_sends_no_grant() {
 }
 
 #[test]
-fn node_renews_alone_without_locks() {
+fn node_without_redis_keeps_the_refresh_token() {
     let bench = RenewalBench::new();
     bench.redis.has_no_locks.set(true);
-    assert_eq!(bench.get(EXPIRED), (200, Some("at3".to_owned()), 1));
+    assert_eq!(bench.get(EXPIRED), (503, None, 0));
+    assert_eq!(bench.value(), bench.expired);
+    bench.redis.has_no_locks.set(false);
+    assert_eq!(bench.get(Duration::ZERO), (200, Some("at3".to_owned()), 1));
+}
+
+#[test]
+fn lock_outlasts_the_grant_and_the_fetch_of_a_newer_key_set() {
+    let bench = RenewalBench::new();
+    assert_eq!(bench.get(EXPIRED).0, 200);
+    // The time limit of one call is three seconds.
+    assert!(bench.redis.locked_ms.get() >= 2 * 3000 + 1000, "{}", bench.redis.locked_ms.get());
 }
 
 #[test]
@@ -177,4 +188,31 @@ fn provider_ends_sessions_by_a_logout_token() {
     assert_eq!(status(&second), 302);
     // One that names no session of ours ends none, and succeeds (§2.7).
     assert_eq!(end(json!({})).status, 200);
+    assert_eq!(end(json!({"sid": "other"})).status, 200);
+}
+
+#[test]
+fn logout_token_that_is_sent_again_ends_no_later_login() {
+    let redis = Rc::<MemoryRedis>::default();
+    let mut node = LoginBench::new(json!({
+        "session": {"secret": SECRET, "storage": "redis", "redis": {}}, "backchannel_logout_path": "/ended",
+    }));
+    node.bench.host.outbound = Some(Rc::new(MemoryRedisClient(redis.clone())));
+    let events = json!({"http://schemas.openid.net/event/backchannel-logout": {}});
+    let end = |node: &LoginBench, id: &str| {
+        let token = node.provider.token(&json!({"events": events, "sid": null, "jti": id}));
+        node.bench.run(&node.plugin, &format!("POST /ended HTTP/1.1\nHost: a\n\nlogout_token={token}")).status
+    };
+    let first = cookie_fields(&node.log_in("/shop", &json!({})));
+    // Without Redis it is not used up: the provider repeats it.
+    redis.has_no_locks.set(true);
+    assert_eq!(end(&node, "1"), 503);
+    redis.has_no_locks.set(false);
+    assert_eq!(node.get("/shop", &first).status, 200);
+    assert_eq!(end(&node, "1"), 200);
+    assert_eq!(node.get("/shop", &first).status, 302);
+    let second = cookie_fields(&node.log_in("/shop", &json!({})));
+    // The signature differs, its claims do not.
+    assert_eq!((end(&node, "1"), node.get("/shop", &second).status), (200, 200));
+    assert_eq!((end(&node, "2"), node.get("/shop", &second).status), (200, 302));
 }

@@ -1,51 +1,12 @@
-use std::time::Duration;
-
-use yumen_http::{HeadLimits, RequestHead, parse};
-use yumen_plugin::plugin::LocalFuture;
+use yumen_plugin::ExchangeOutcome;
 use yumen_plugin::vars::ProcessVars;
-use yumen_plugin::{ClientInfo, ConsumerIndex, Exchange, ExchangeOutcome, Now, PluginHost};
 
 use super::{LineEscape, LineTemplate};
+use crate::observe::ended_exchange::recorded;
 
-/// A host without services.
-pub(crate) struct NoHost;
-
-impl PluginHost for NoHost {
-    fn sleep(&self, _delay: Duration) -> LocalFuture<'static, ()> {
-        Box::pin(std::future::ready(()))
-    }
-
-    fn random(&self) -> u64 {
-        4
-    }
-
-    fn fill_random(&self, out: &mut [u8]) {
-        out.fill(4);
-    }
-
-    fn worker(&self) -> usize {
-        0
-    }
-
-    fn clock(&self) -> Now {
-        Now::default()
-    }
-}
+const REQUEST: &[u8] = b"GET //a\"b?q HTTP/1.1\r\nHost: h\r\nUser-Agent: x \"\\\ty\r\n\r\n";
 
 fn check(line: &str, escape: LineEscape, expected: &str) {
-    let client = ClientInfo {
-        peer: "192.0.2.7:4711".parse().unwrap(),
-        local: "127.0.0.1:80".parse().unwrap(),
-        tls: None,
-        connection_id: 1,
-        listener: yumen_plugin::ListenerNumber::STATIC,
-        mapped_port: 0,
-    };
-    let consumers = ConsumerIndex::default();
-    let mut head = RequestHead::default();
-    let text = b"GET //a\"b?q HTTP/1.1\r\nHost: h\r\nUser-Agent: x \"\\\ty\r\n\r\n";
-    parse::request(text, 0, &HeadLimits::default(), &mut head).unwrap();
-    let ex = Exchange::new(head, &client, Now::default(), &NoHost, &consumers);
     let outcome = ExchangeOutcome {
         status: 502,
         sent_bytes: 110,
@@ -57,8 +18,8 @@ fn check(line: &str, escape: LineEscape, expected: &str) {
         attempts: 2,
         ..ExchangeOutcome::default()
     };
-    let mut out = Vec::new();
-    LineTemplate::parse(line, escape).unwrap().write(&ex, &outcome, &mut out);
+    let template = LineTemplate::parse(line, escape).unwrap();
+    let out = recorded(REQUEST, &outcome, |ex, outcome, out| template.write(ex, outcome, out));
     assert_eq!(String::from_utf8(out).unwrap(), expected);
 }
 

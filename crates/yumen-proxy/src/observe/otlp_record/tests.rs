@@ -1,28 +1,13 @@
 use yumen_base::ProtobufWriter;
-use yumen_http::{HeadLimits, RequestHead, parse};
-use yumen_plugin::{ClientInfo, ConsumerIndex, Exchange, ExchangeOutcome, ExchangeTrace, Now, StreamInfo};
+use yumen_plugin::{Exchange, ExchangeOutcome, ExchangeTrace, StreamInfo};
 use yumen_test::{ReceivedRecord, received_records};
 
-use crate::observe::access_log::tests::NoHost;
+use crate::observe::ended_exchange::recorded;
 
 const REQUEST: &[u8] = b"GET /a%20b?token=1 HTTP/1.1\r\nHost: shop.example\r\nUser-Agent: x\xff\r\n\r\n";
 
 /// The record of an exchange that `change` has changed.
 fn record(status: u16, fault: &str, change: impl FnOnce(&mut Exchange<'_>)) -> ReceivedRecord {
-    let client = ClientInfo {
-        peer: "192.0.2.7:4711".parse().unwrap(),
-        local: "127.0.0.1:80".parse().unwrap(),
-        tls: None,
-        connection_id: 1,
-        listener: yumen_plugin::ListenerNumber::STATIC,
-        mapped_port: 0,
-    };
-    let consumers = ConsumerIndex::default();
-    let mut head = RequestHead::default();
-    parse::request(REQUEST, 0, &HeadLimits::default(), &mut head).unwrap();
-    let now = Now { mono_us: 5, unix_ms: 1_700_000_000_123 };
-    let mut ex = Exchange::new(head, &client, now, &NoHost, &consumers);
-    change(&mut ex);
     let outcome = ExchangeOutcome {
         status,
         received_bytes: 20,
@@ -34,8 +19,10 @@ fn record(status: u16, fault: &str, change: impl FnOnce(&mut Exchange<'_>)) -> R
         fault,
         ..ExchangeOutcome::default()
     };
-    let mut records = Vec::new();
-    super::write(&ex, &outcome, &mut records);
+    let records = recorded(REQUEST, &outcome, |ex, outcome, out| {
+        change(ex);
+        super::write(ex, outcome, out);
+    });
     let mut body = Vec::new();
     // ExportLogsServiceRequest and ResourceLogs, with a resource without attributes.
     ProtobufWriter::new(&mut body).message(1, |of_resource| {

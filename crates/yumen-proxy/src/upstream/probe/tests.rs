@@ -8,8 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 use yumen_http::proxy_protocol::ProxyVersion;
 use yumen_http::{HeadLimits, RequestHead, parse};
-use yumen_plugin::plugin::LocalFuture;
-use yumen_plugin::{ClientInfo, ConsumerIndex, Exchange, Now, PluginHost};
+use yumen_plugin::{ClientInfo, ConsumerIndex, Exchange, Now, StillHost};
 use yumen_snapshot::upstream::{
     ActiveChecks, Endpoint, EndpointHealth, EndpointSelection, EndpointState, EndpointTls, HealthChecks,
     KeepaliveLimits, ProbeKind, ProbeMessage, RetryPolicy, TriedEndpoints, UpstreamProtocol,
@@ -373,30 +372,6 @@ fn a_report_tells_the_state_and_what_speaks_for_another() {
     check(false, 0, 1, "unhealthy", 0.0);
 }
 
-struct NoHost;
-
-impl PluginHost for NoHost {
-    fn sleep(&self, _delay: Duration) -> LocalFuture<'static, ()> {
-        Box::pin(std::future::ready(()))
-    }
-
-    fn random(&self) -> u64 {
-        4
-    }
-
-    fn fill_random(&self, out: &mut [u8]) {
-        out.fill(4);
-    }
-
-    fn worker(&self) -> usize {
-        0
-    }
-
-    fn clock(&self) -> Now {
-        Now::default()
-    }
-}
-
 /// The indices of the endpoints that several exchanges pick.
 fn picked(upstream: &Upstream) -> Vec<usize> {
     let peer = SocketAddr::from(([10, 0, 0, 2], 5000));
@@ -411,7 +386,8 @@ fn picked(upstream: &Upstream) -> Vec<usize> {
     let consumers = ConsumerIndex::default();
     let mut head = RequestHead::default();
     parse::request(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 0, &HeadLimits::default(), &mut head).unwrap();
-    let ex = Exchange::new(head, &client, Now::default(), &NoHost, &consumers);
+    let host = StillHost::default();
+    let ex = Exchange::new(head, &client, Now::default(), &host, &consumers);
     let mut tried = TriedEndpoints::default();
     let mut all = Vec::new();
     while let Some(index) = upstream.pick(&ex, &tried) {

@@ -59,7 +59,6 @@ fn a_missing_plugin_closes_its_route_where_it_guards() {
     for (plugins, expected) in [
         (json!({ "gate": {} }), 503),
         (json!({ "login": { "client_secret": "$secret://vault/1/a/b" } }), 503),
-        (json!({ "ldap": {} }), 503),
         (json!({ "later": {}, "first": { "text": "a" } }), 200),
         // Only the requests that it would see.
         (json!({ "gate": filter(json!(["arg_a", "==", "1"])) }), 503),
@@ -228,7 +227,7 @@ fn a_stream_route_with_a_missing_guard_and_another_mistake_is_closed() {
 #[test]
 fn a_service_with_a_missing_guard_closes_its_stream_routes() {
     let mut compiler = compiler();
-    let service = put(Kind::Services, "s", guarded(json!({ "ldap": {} })));
+    let service = put(Kind::Services, "s", guarded(json!({ "login": {} })));
     let snapshot =
         apply(&mut compiler, vec![service, put(Kind::StreamRoutes, "1", json!({ "service_id": "s" }))]);
     let route = snapshot.streams.all().next().expect("a stream route");
@@ -236,7 +235,7 @@ fn a_service_with_a_missing_guard_closes_its_stream_routes() {
 }
 
 #[test]
-fn consumers_with_a_missing_guard_are_refused_and_credentials_are_no_guard() {
+fn consumers_with_a_missing_guard_are_refused() {
     let consumer = |name: &str, plugins: Value| {
         put(Kind::Consumers, name, json!({ "username": name, "plugins": plugins }))
     };
@@ -245,23 +244,24 @@ fn consumers_with_a_missing_guard_are_refused_and_credentials_are_no_guard() {
     let snapshot = apply(
         &mut compiler,
         vec![
-            consumer("held", json!({ "key-auth": key, "ldap": { "user_dn": "cn=a" } })),
+            consumer("held", json!({ "key-auth": key })),
+            consumer("at-login", json!({ "key-auth": { "key": "l" }, "login": {} })),
             consumer("gated", json!({ "gate": {} })),
             consumer("off", json!({ "login": { "_meta": { "disable": true } } })),
             put(Kind::ConsumerGroups, "g", json!({ "plugins": { "gate": {} } })),
             put(Kind::Consumers, "member", json!({ "username": "member", "group_id": "g" })),
             route("open", guarded(json!({}))),
-            route("ldap", guarded(json!({ "ldap": {} }))),
             route("login", guarded(json!({ "login": {} }))),
         ],
     );
     for (path, consumer, expected) in [
         ("/open", "held", 200),
+        ("/open", "at-login", 503),
         ("/open", "gated", 503),
         ("/open", "off", 200),
         ("/open", "member", 503),
         // What a consumer holds or switches off does not take the guard away.
-        ("/ldap", "held", 503),
+        ("/login", "held", 503),
         ("/login", "off", 503),
     ] {
         assert!(snapshot.consumers.named(consumer).is_some(), "{consumer} is in force");
@@ -271,7 +271,7 @@ fn consumers_with_a_missing_guard_are_refused_and_credentials_are_no_guard() {
     let errors = compiler.problems().into_iter().filter(|one| one.level == ProblemLevel::Error);
     let mut objects: Vec<String> = errors.map(|one| one.object).collect();
     objects.sort();
-    assert_eq!(objects, ["consumer_groups/g", "consumers/gated", "routes/ldap", "routes/login"]);
+    assert_eq!(objects, ["consumer_groups/g", "consumers/at-login", "consumers/gated", "routes/login"]);
 }
 
 #[test]

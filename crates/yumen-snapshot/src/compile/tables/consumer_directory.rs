@@ -1,12 +1,12 @@
 //! Consumers by name and by authentication key, and the objects that claim each key.
 
-use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use yumen_base::Problem;
 use yumen_config::Kind;
+use yumen_plugin::kind::ConsumerKey;
 use yumen_plugin::{Consumer, ConsumerIdentity, ConsumerIndex};
 
 use crate::compile::names::ObjectName;
@@ -15,8 +15,7 @@ use crate::compile::names::ObjectName;
 #[derive(Clone)]
 pub(crate) struct StagedConsumerKey {
     pub(crate) plugin: &'static str,
-    pub(crate) key: Box<[u8]>,
-    pub(crate) auth: Arc<dyn Any + Send + Sync>,
+    pub(crate) parsed: ConsumerKey,
 }
 
 /// An authentication plugin and a key of it.
@@ -70,10 +69,11 @@ impl ConsumerDirectory {
         // Keys of the previous version must not identify any client.
         let mut affected = self.release(name);
         let mut claimed = Vec::with_capacity(keys.len());
-        for StagedConsumerKey { plugin, key, auth } in keys {
+        for StagedConsumerKey { plugin, parsed } in keys {
+            let ConsumerKey { key, auth, vouched_fields } = parsed.clone();
             let (consumer, credential_id) = (consumer.clone(), credential_id.clone());
-            let identity = ConsumerIdentity { consumer, credential_id, auth: auth.clone() };
-            let key_name = (*plugin, key.clone());
+            let identity = ConsumerIdentity { consumer, credential_id, auth, vouched_fields };
+            let key_name = (*plugin, key);
             self.claims.entry(key_name.clone()).or_default().insert(name.clone(), Arc::new(identity));
             affected.extend(self.assign(&key_name));
             claimed.push(key_name);

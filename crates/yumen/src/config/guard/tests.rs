@@ -37,7 +37,7 @@ fn only_tests_that_a_write_breaks_hold_it_back() {
     let store = MemoryMedium::store(100).unwrap();
     let store = GuardedStore::new(
         Arc::new(store),
-        Arc::new(TrialCompiler::new(&offline::compiler(&Default::default()))),
+        Arc::new(TrialCompiler::new(&offline::compiler(&Default::default()), Default::default())),
         Arc::default(),
     );
     put(&store, Kind::Routes, "o", OTHER).unwrap();
@@ -72,7 +72,7 @@ fn tests_pass_on_last_good_versions() {
     let memory: Arc<dyn Store> = Arc::new(MemoryMedium::store(100).unwrap());
     let store = GuardedStore::new(
         memory,
-        Arc::new(TrialCompiler::new(&offline::compiler(&Default::default()))),
+        Arc::new(TrialCompiler::new(&offline::compiler(&Default::default()), Default::default())),
         versions.clone(),
     );
     let served = test("/a", "v1").replace("\"route\"", "\"status\":200,\"route\"");

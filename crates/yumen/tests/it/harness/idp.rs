@@ -33,8 +33,8 @@ struct IdpState {
     refresh_tokens: HashSet<String>,
     /// Calls by path, with the field `Authorization` as the parameter `authorization`.
     calls: Vec<(String, Parameters)>,
-    /// Paths that answer 503.
-    broken: HashSet<String>,
+    /// Paths that answer with a failure, and its status.
+    failing: HashMap<String, u16>,
     /// Seconds of life of access tokens.
     expires_in_s: u64,
     /// Further claims of ID tokens and of userinfo.
@@ -84,10 +84,15 @@ impl Idp {
 
     /// Makes the endpoint at `path` answer 503, or work again.
     pub(crate) fn set_broken(&self, path: &str, is_broken: bool) {
+        self.set_failing(path, is_broken.then_some(503));
+    }
+
+    /// Makes the endpoint at `path` answer with this status, or work again.
+    pub(crate) fn set_failing(&self, path: &str, status: Option<u16>) {
         let mut state = self.state();
-        match is_broken {
-            true => state.broken.insert(path.to_owned()),
-            false => state.broken.remove(path),
+        match status {
+            Some(status) => state.failing.insert(path.to_owned(), status),
+            None => state.failing.remove(path),
         };
     }
 
@@ -224,7 +229,7 @@ fn answer(state: &Mutex<IdpState>, request: &Request, stream: &mut TcpStream) ->
     let mut state = state.lock().unwrap();
     state.calls.push((path.to_owned(), call.clone()));
     let (status, body) = match path {
-        path if state.broken.contains(path) => (503, json!({})),
+        path if state.failing.contains_key(path) => (state.failing[path], json!({})),
         "/.well-known/openid-configuration" => (200, state.document()),
         "/jwks" => (200, state.key_set()),
         "/token" => state.grant(&call),

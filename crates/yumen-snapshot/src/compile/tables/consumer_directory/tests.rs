@@ -1,7 +1,8 @@
 use std::sync::Arc;
 
 use yumen_config::Kind;
-use yumen_plugin::Consumer;
+use yumen_plugin::kind::ConsumerKey;
+use yumen_plugin::{Consumer, VouchedFields};
 
 use super::{ConsumerDirectory, StagedConsumerKey};
 use crate::compile::names::ObjectName;
@@ -22,7 +23,12 @@ fn consumer(username: &str) -> Arc<Consumer> {
 fn key_passes_to_the_next_claimant_when_it_is_released() {
     let mut directory = ConsumerDirectory::default();
     let name = |id: &str| ObjectName::new(Kind::Consumers, id);
-    let keys = [StagedConsumerKey { plugin: "key-auth", key: b"k".as_slice().into(), auth: Arc::new(()) }];
+    let parsed = ConsumerKey {
+        key: b"k".as_slice().into(),
+        auth: Arc::new(()),
+        vouched_fields: VouchedFields::default(),
+    };
+    let keys = [StagedConsumerKey { plugin: "key-auth", parsed }];
     let owner = |directory: &ConsumerDirectory| {
         directory.index().find("key-auth", b"k").map(|identity| identity.consumer.username.to_string())
     };
