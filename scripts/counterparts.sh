@@ -27,7 +27,7 @@ counterpart_go() {
     local pins=("$folder"/go.* "$folder"/*.go)
     counterpart_missing "$name" "${pins[@]}" || return 0
     command -v go >/dev/null || { echo "no Go here: $name is not built" >&2; return 0; }
-    if (cd "$folder" && CGO_ENABLED=0 nice -n 19 go build -mod=mod -trimpath -ldflags "-s -w" "$@" -o "$counterparts/$name" "$package" \
+    if (cd "$folder" && CGO_ENABLED=0 nice -n 19 go build -trimpath -ldflags "-s -w" "$@" -o "$counterparts/$name" "$package" \
         </dev/null 9>&- >&2); then
         counterpart_done "$name" "${pins[@]}"
     else
