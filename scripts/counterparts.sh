@@ -24,10 +24,12 @@ counterpart_done() {
 counterpart_go() {
     local name=$1 package=$2 folder=$counterpart_programs/$1
     shift 2
-    local pins=("$folder"/go.* "$folder"/*.go)
+    local pins
+    # Some have no program of their own.
+    mapfile -t pins < <(compgen -G "$folder/go.*"; compgen -G "$folder/*.go")
     counterpart_missing "$name" "${pins[@]}" || return 0
     command -v go >/dev/null || { echo "no Go here: $name is not built" >&2; return 0; }
-    if (cd "$folder" && CGO_ENABLED=0 nice -n 19 go build -mod=mod -trimpath -ldflags "-s -w" "$@" -o "$counterparts/$name" "$package" \
+    if (cd "$folder" && CGO_ENABLED=0 nice -n 19 go build -trimpath -ldflags "-s -w" "$@" -o "$counterparts/$name" "$package" \
         </dev/null 9>&- >&2); then
         counterpart_done "$name" "${pins[@]}"
     else

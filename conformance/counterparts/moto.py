@@ -3,11 +3,10 @@
 import base64
 import json
 import subprocess
-import time
 
-from identity import Load, nodes
-from scene import PROGRAMS, Missing, Scene, expect, free_port, wait_for
-from vault import Node
+from identity import nodes
+from managers import Node, check_away
+from scene import PROGRAMS, Missing, Scene, expect, free_port
 
 CANARY, REGION = "canary-19d0b4", "eu-west-1"
 MODULES = PROGRAMS / "moto"
@@ -87,35 +86,25 @@ def run(scene: Scene):
         wrong = Node(scene, resources(moto, (keys[0], keys[1][:-1] + "x"), upstream.port))
         expect(wrong.status(f"{CANARY}-text") == 401, "a key is open")
         # moto does not name the reason in JSON, as AWS does.
-        wait_for(lambda: "answered 403" in wrong.problems(), 10, "the problem")
+        wrong.wait_problem("answered 403")
         expect(keys[1] not in wrong.problems() + wrong.gateway.log(), "the credential is shown")
         wrong.gateway.server.stop()
     with scene.case("a user without the permission is reported"):
         other = Node(scene, resources(moto, moto.user("other", "s3:GetObject"), upstream.port))
-        wait_for(lambda: "answered 403" in other.problems(), 10, "the problem")
+        other.wait_problem("answered 403")
         other.gateway.server.stop()
     with scene.case("a rotated value replaces the former one, and appears in no output"):
         moto.secrets(["put_secret_value", {"SecretId": "plain", "SecretString": f"{CANARY}-text-2"}])
         node.refresh()
-        wait_for(lambda: node.status(f"{CANARY}-text-2") == 200, 10, "the new key")
+        node.wait_open(f"{CANARY}-text-2")
         expect(node.status(f"{CANARY}-text") == 401, "the former key is still valid")
-        outputs = node.command("secrets", "list") + node.problems() + node.gateway.log()
-        expect("current" in outputs and CANARY not in outputs, f"a value is shown: {outputs}")
+        node.expect_hidden(CANARY, keys[1])
     with scene.case("a secret whose deletion is scheduled is reported, and its last value stays"):
         moto.secrets(["delete_secret", {"SecretId": "prod/with/slashes", "RecoveryWindowInDays": 7}])
         node.refresh()
-        wait_for(lambda: "prod/with/slashes" in node.problems(), 20, "the problem")
+        node.wait_problem("prod/with/slashes")
         expect(node.status(f"{CANARY}-slash") == 200, "the last value is lost")
         moto.secrets(["restore_secret", {"SecretId": "prod/with/slashes"}])
         node.refresh()
-        wait_for(lambda: "prod/with/slashes" not in node.problems(), 20, "the end of the problem")
-    with scene.case("a server that hangs or ends under load concerns no request"):
-        with Load(node.gateway, "/keys", {"apikey": f"{CANARY}-text-2"}, rate=200) as load:
-            moto.server.freeze()
-            node.refresh()
-            time.sleep(2 if scene.short else 7)
-            moto.server.thaw()
-            moto.server.stop()
-            node.refresh()
-            wait_for(lambda: "cannot be refreshed" in node.problems(), 30, "the problem")
-        load.expect_only(200)
+        node.wait_no_problem("prod/with/slashes")
+    check_away(node, moto.server, f"{CANARY}-text-2")

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from scene import PROGRAMS, Missing, Scene, expect, free_port, wait_for
-from sinks import BATCH, PENDING_MAX, Sink, check_restart, check_whole, id_of, prove
+from sinks import BATCH, PENDING_MAX, Sink, check_metrics, check_restart, check_whole, id_of, prove
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
@@ -34,13 +34,7 @@ def check_spans(scene: Scene, gateway, rows):
         span = wait_for(lambda: [row for row in rows() if row.get("name") == "GET /dead"], 10, "the span")[0]
         expect(span["error"] and span["tags"]["http.response.status_code"] == status == 502, f"{status}: {span}")
     with scene.case("all metrics of /metrics arrive"):
-        names = lambda: {row["metric"] for row in rows() if "metric" in row}
-        wanted = {name.removesuffix("_bucket") for name, _, _ in gateway.metrics() if not name.endswith(("_sum", "_count"))}
-        wait_for(names, 15, "metrics")
-        # This one counts faults of the text form.
-        wanted.discard("apisix_nginx_metric_errors_total")
-        missing = {name for name in wanted if name not in names() and name.removesuffix("_total") not in names()}
-        expect(not missing, f"only in /metrics: {sorted(missing)[:5]}")
+        check_metrics(gateway, lambda: {row["metric"] for row in rows() if "metric" in row})
 
 
 def run(scene: Scene):

@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 import traceback
@@ -289,6 +290,8 @@ class HttpStub(ThreadingHTTPServer):
     """A server whose `answer(method, path, fields, body)` returns status, fields and body. For callbacks of counterparts."""
 
     daemon_threads = True
+    # Requests that waited for a server arrive at once when it thaws.
+    request_queue_size = 512
 
     def __init__(self, answer):
         class Handler(BaseHTTPRequestHandler):
@@ -311,3 +314,8 @@ class HttpStub(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.port = self.server_port
         threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def handle_error(self, request, client_address):
+        # Clients that are ended or frozen are part of the cases.
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)

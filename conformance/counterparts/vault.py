@@ -1,12 +1,12 @@
 """HashiCorp Vault: secrets of both key-value versions, narrow policies, rotated values, tokens that end, a sealed and an absent server."""
 
 import json
-import subprocess
 import time
 import urllib.error
 import urllib.request
 
-from identity import Load, nodes
+from identity import nodes
+from managers import Node, check_away
 from scene import Scene, expect, free_port, program, wait_for
 
 # A value that must appear nowhere.
@@ -80,27 +80,6 @@ def resources(vault: Vault, tokens: dict, upstream: int) -> dict:
     }
 
 
-class Node:
-    """A gateway with the commands that its operator has."""
-
-    def __init__(self, scene: Scene, document: dict, env: dict | None = None):
-        self.scene, self.gateway = scene, scene.gateway(document, env=env)
-
-    def status(self, key: str) -> int:
-        return self.gateway.get("/keys", {"apikey": key})[0]
-
-    def command(self, *words: str) -> str:
-        done = subprocess.run([self.scene.binary, *words, "--data-dir", self.gateway.folder / "data"], capture_output=True, text=True, timeout=30)
-        return done.stdout + done.stderr
-
-    def refresh(self):
-        self.command("secrets", "refresh")
-
-    def problems(self) -> str:
-        url = f"http://127.0.0.1:{self.gateway.status_port}/yumen/v1/problems"
-        return urllib.request.urlopen(url, timeout=10).read().decode()
-
-
 def run(scene: Scene):
     vault, upstream = Vault(scene), scene.upstream()
     for mount, name in (("kv1", "one"), ("kv2", "two"), ("team/shop/kv", "deep"), ("kv2", "data")):
@@ -123,19 +102,17 @@ def run(scene: Scene):
         vault.write("kv2", "gateway/apps/two", {"key": f"{CANARY}-two-2"})
         node.refresh()
         for name in ("one", "two"):
-            wait_for(lambda name=name: node.status(f"{CANARY}-{name}-2") == 200, 10, f"the new key of {name}")
+            node.wait_open(f"{CANARY}-{name}-2")
             expect(node.status(f"{CANARY}-{name}-1") == 401, f"{name}: the former key is still valid")
-        outputs = node.command("secrets", "list") + node.command("secrets", "check", "$secret://vault/one/apps/one/key")
-        outputs += node.problems() + node.gateway.log() + node.command("problems")
-        expect("current" in outputs and CANARY not in outputs and narrow not in outputs, f"a value is shown: {outputs}")
+        node.expect_hidden(CANARY, narrow, more=node.command("secrets", "check", "$secret://vault/one/apps/one/key"))
     with scene.case("a deleted secret is reported, and its last value stays"):
         vault.call("DELETE", "kv2/data/gateway/apps/two")
         node.refresh()
-        wait_for(lambda: "can't find main key" in node.problems(), 20, "the problem")
+        node.wait_problem("can't find main key")
         expect(node.status(f"{CANARY}-two-2") == 200, "the last value is lost")
         vault.write("kv2", "gateway/apps/two", {"key": f"{CANARY}-two-3"})
         node.refresh()
-        wait_for(lambda: node.status(f"{CANARY}-two-3") == 200, 20, "the new key")
+        node.wait_open(f"{CANARY}-two-3")
     tokens(scene, vault, node, document)
     away(scene, vault, node, upstream.port)
 
@@ -146,17 +123,17 @@ def tokens(scene: Scene, vault: Vault, node: Node, document: dict):
         for manager in document["secrets"]:
             manager["token"] = short
         node.gateway.write(document)
-        wait_for(lambda: node.command("secrets", "list").count("current") == 4, 20, "the values by the other token")
+        node.wait_current(4)
         vault.call("POST", "auth/token/revoke", {"token": short})
         vault.write("kv1", "gateway/apps/one", {"key": f"{CANARY}-one-3"})
         node.refresh()
-        wait_for(lambda: "answered 403" in node.problems(), 20, "the problem")
+        node.wait_problem("answered 403")
         expect(node.status(f"{CANARY}-one-2") == 200, "the last value is lost")
         for manager in document["secrets"]:
             manager["token"] = vault.new_token(NARROW, ttl="1h")
         node.gateway.write(document)
-        wait_for(lambda: node.status(f"{CANARY}-one-3") == 200, 20, "the value by the new token")
-        wait_for(lambda: "403" not in node.problems(), 20, "the end of the problem")
+        node.wait_open(f"{CANARY}-one-3")
+        node.wait_no_problem("403")
     with scene.case("a token that another program renews keeps working beyond its first lifetime"):
         periodic = vault.new_token(NARROW, period="3s")
         for manager in document["secrets"]:
@@ -167,40 +144,30 @@ def tokens(scene: Scene, vault: Vault, node: Node, document: dict):
             vault.call("POST", "auth/token/renew", {"token": periodic})
         vault.write("kv1", "gateway/apps/one", {"key": f"{CANARY}-one-4"})
         node.refresh()
-        wait_for(lambda: node.status(f"{CANARY}-one-4") == 200, 10, "the value by the renewed token")
+        node.wait_open(f"{CANARY}-one-4")
         for manager in document["secrets"]:
             manager["token"] = vault.token
         node.gateway.write(document)
-        wait_for(lambda: node.command("secrets", "list").count("current") == 4, 20, "the values by the root token")
+        node.wait_current(4)
 
 
 def away(scene: Scene, vault: Vault, node: Node, upstream: int):
-    key = {"apikey": f"{CANARY}-one-4"}
+    key = f"{CANARY}-one-4"
     with scene.case("a sealed server is reported, its last values stay, and unsealing ends the problem"):
         vault.call("PUT", "sys/seal")
         node.refresh()
-        wait_for(lambda: "answered 503" in node.problems(), 20, "the problem")
-        expect(node.status(key["apikey"]) == 200, "the last value is lost")
+        node.wait_problem("answered 503")
+        expect(node.status(key) == 200, "the last value is lost")
         vault.unseal()
-        wait_for(lambda: "503" not in node.problems(), 30, "the end of the problem")
-    with scene.case("a server that hangs or ends under load concerns no request"):
-        with Load(node.gateway, "/keys", key, rate=200) as load:
-            vault.server.freeze()
-            node.refresh()
-            time.sleep(2 if scene.short else 8)
-            vault.server.thaw()
-            vault.server.stop()
-            node.refresh()
-            wait_for(lambda: "cannot be refreshed" in node.problems(), 30, "the problem")
-        load.expect_only(200)
-        scene.note(f"p99 {load.percentile_ms(0.99):.0f} ms")
+        node.wait_no_problem("503")
+    check_away(node, vault.server, key)
     with scene.case("a start without the server is closed, and the keys open once it is back"):
         late = Node(scene, resources(vault, {"all": vault.token}, upstream))
-        expect(late.status(key["apikey"]) == 401, "open without a value")
+        expect(late.status(key) == 401, "open without a value")
         expect(late.gateway.get("/open")[0] == 200, "a route without secrets is closed")
         vault.server.start()
         vault.unseal()
         begin = time.monotonic()
-        wait_for(lambda: late.status(key["apikey"]) == 200, 70, "the key")
+        late.wait_open(key, 70)
         scene.note(f"recovered after {time.monotonic() - begin:.1f} s")
-        wait_for(lambda: "cannot be refreshed" not in node.problems(), 70, "the end of the problem of the other node")
+        node.wait_no_problem("cannot be refreshed", 70)

@@ -20,11 +20,8 @@ def run(scene: Scene):
 
     def spans() -> list[dict]:
         text = fetch(f"{base}/traces?serviceName=shop&spanName=apisix.request&limit=100000&lookback=3600000", seconds=30)
-        try:
-            traces = json.loads(text)
-        except ValueError:
-            (scene.folder / "traces.json").write_bytes(text)
-            raise
+        # The server counts some characters of tags as longer than it writes them, and NUL bytes fill the rest of its response.
+        traces = json.loads(text.rstrip(b"\0"))
         return [span for trace in traces for span in trace if span["name"] == "apisix.request"]
 
     def entries() -> list[dict]:
@@ -36,7 +33,7 @@ def run(scene: Scene):
         return found
 
     sink = Sink("zipkin", "zipkin", {"endpoint": f"{base}/spans", "sample_ratio": 1, "service_name": "shop"}, entries,
-                members=("id", "target", "method", "status"), form={}, decodes=True, survives=False)
+                members=("id", "target", "method", "status"), form={}, decodes=True, survives=False, pending_max=8192)
     document = resources([sink], scene.upstream().port)
     # The plugin has neither metadata nor settings of batches.
     route = document["routes"][0]

@@ -79,7 +79,7 @@ export const away = {
     await oneLogin("plain");
   },
 
-  async "a gateway that starts before its provider is closed, and opens with it"({ world, provider, routes, note }) {
+  async "a gateway that starts before its provider is closed, and opens with it"({ world, provider, routes, oneLogin, note }) {
     await provider.kill();
     const gateway = await world.gateway(routes, { port: await freePort() });
     for (const [path, status] of [["/plain/a", 503], ["/programs/a", 401], ["/open", 200]]) {
@@ -92,6 +92,8 @@ export const away = {
     await eventually("the discovery", async () => (await send(gateway.port, "/plain/a")).status === 302, 65);
     note(`discovered after ${Date.now() - begun} ms`);
     gateway.child.kill("SIGTERM");
+    // The keys of the new process are others, and the gateway asks for unknown keys once in ten seconds.
+    await eventually("a login with the new keys", async () => (await oneLogin("plain")).context.close().then(() => true));
   },
 
   async "clocks that differ by a minute do not matter, and by ten minutes are named"({ provider, root, profile, logIn, oneLogin }) {

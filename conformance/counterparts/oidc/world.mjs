@@ -1,59 +1,19 @@
 // Processes, ports and requests of the journeys. `stop` ends all of them.
 
-import { execFileSync, spawn } from "node:child_process";
-import { mkdirSync, openSync, readFileSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import { Agent, createServer, request } from "node:http";
 import { createServer as createTlsServer } from "node:https";
-import { createServer as createSocket } from "node:net";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
-const here = dirname(fileURLToPath(import.meta.url));
+import { certificate, eventually, freePort, send, spawnLogged, startGateway } from "../../processes.mjs";
 
-export function freePort() {
-  return new Promise((resolve, reject) => {
-    const server = createSocket();
-    server.once("error", reject);
-    server.listen(0, "127.0.0.1", () => {
-      const { port } = server.address();
-      server.close(() => resolve(port));
-    });
-  });
-}
+export { eventually, freePort, pause, send } from "../../processes.mjs";
+
+const here = dirname(fileURLToPath(import.meta.url));
 
 export function expect(condition, text) {
   if (!condition) throw new Error(text);
-}
-
-/** Waits for a state. */
-export async function eventually(state, check, seconds = 20) {
-  const end = Date.now() + seconds * 1000;
-  let last;
-  while (Date.now() < end) {
-    try {
-      const value = await check();
-      if (value) return value;
-    } catch (error) {
-      last = error;
-    }
-    await pause(50);
-  }
-  throw new Error(`${state}: not within ${seconds} s${last ? `: ${last.message}` : ""}`);
-}
-
-export const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
-
-/** Status, fields and text of a response; redirects are not followed. */
-export function send(port, path, { method = "GET", headers = {}, body, agent } = {}) {
-  return new Promise((resolve, reject) => {
-    const sent = request({ host: "127.0.0.1", port, path, method, headers, agent }, (response) => {
-      let text = "";
-      response.on("data", (data) => (text += data));
-      response.on("end", () => resolve({ status: response.statusCode, fields: response.headers, text }));
-    });
-    sent.on("error", reject);
-    sent.end(body);
-  });
 }
 
 /** Requests at a steady rate until `end`, which returns statuses and latencies from the time at which each was due. */
@@ -97,8 +57,7 @@ export class World {
 
   /** A process whose output goes into a file. */
   spawn(name, command, args) {
-    const log = openSync(join(this.folder, `${name}.log`), "a");
-    const child = spawn(command, args, { stdio: ["ignore", log, log] });
+    const child = spawnLogged(this.folder, name, command, args);
     this.children.push(child);
     return child;
   }
@@ -124,27 +83,16 @@ export class World {
   }
 
   async gateway(routes, { node = {}, port } = {}) {
-    port ??= await freePort();
-    const [admin, status] = [await freePort(), await freePort()];
     this.count += 1;
-    const folder = join(this.folder, `gateway-${this.count}`);
-    mkdirSync(folder);
-    writeFileSync(join(folder, "yumen.yaml"), JSON.stringify({ listen: [{ address: `127.0.0.1:${port}` }], ...node }));
-    writeFileSync(join(folder, "routes.yaml"), `${JSON.stringify({ routes })}\n#END\n`);
-    const args = ["run", "--config", join(folder, "yumen.yaml"), "--file", join(folder, "routes.yaml"), "--data-dir", join(folder, "data")];
-    args.push("--workers", "2", "--admin", `127.0.0.1:${admin}`, "--status", `127.0.0.1:${status}`);
-    const child = this.spawn(`gateway-${this.count}`, this.binary, args);
-    await eventually("the gateway starts", () => send(status, "/status/ready").then(({ status: code }) => code === 200));
-    return { port, status, child, url: `http://127.0.0.1:${port}` };
+    return startGateway(this.binary, this.folder, {
+      name: `gateway-${this.count}`, node: () => node, resources: { routes }, args: ["--workers", "2"], port, onSpawn: (child) => this.children.push(child),
+    });
   }
 
   /** A load balancer that ends TLS and sends each request to the next gateway. */
   async balancer(ports, port) {
-    const [cert, key] = ["cert.pem", "key.pem"].map((file) => join(this.folder, file));
-    const subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"];
-    execFileSync("openssl", ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-keyout", key, "-out", cert, ...subject], { stdio: "ignore" });
     let turn = 0;
-    const server = createTlsServer({ cert: readFileSync(cert), key: readFileSync(key) }, (incoming, response) => {
+    const server = createTlsServer(certificate(this.folder, "IP:127.0.0.1"), (incoming, response) => {
       turn += 1;
       const headers = { ...incoming.headers, "x-forwarded-proto": "https", "x-forwarded-for": "192.0.2.1" };
       const onward = request({ host: "127.0.0.1", port: ports[turn % ports.length], path: incoming.url, method: incoming.method, headers }, (answer) => {

@@ -218,6 +218,7 @@ impl NodeConfig {
     /// Checks the rules that the schema cannot express, such as the syntax of addresses.
     fn check(&self, problems: &mut Vec<Problem>) {
         self.kubernetes.check(problems);
+        self.observe.otlp.check(problems);
         let listeners =
             self.listen.iter().enumerate().map(|(i, l)| (format!("listen[{i}].address"), &l.address));
         let streams = self.stream_listen.iter().enumerate();

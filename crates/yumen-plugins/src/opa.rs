@@ -14,7 +14,7 @@ use yumen_plugin::{
 
 use crate::query;
 use crate::service::{ServiceSettings, ServiceTarget, ServiceUrl, is_of_connection};
-use crate::text::{final_status, is_field_name, warn_of_message_fields};
+use crate::text::{is_field_name, warn_of_message_fields};
 
 #[cfg(test)]
 mod tests;
@@ -185,8 +185,10 @@ impl OpaPlugin {
 
 /// The response to a refused client: `status_code`, `headers` and `reason` of the decision.
 fn refusal(result: &Map<String, Value>, headers: Option<&Map<String, Value>>) -> LocalResponse {
-    let status = result.get("status_code").and_then(Value::as_u64).map_or(403, final_status);
-    let mut response = LocalResponse::status(status);
+    let status = result.get("status_code").and_then(Value::as_u64);
+    // RFC 9110 section 15: other values are no statuses of final responses.
+    let status = status.filter(|status| (200..=599).contains(status)).unwrap_or(403);
+    let mut response = LocalResponse::status(status as u16);
     for (name, value) in headers.into_iter().flatten().filter(|(name, _)| !is_of_connection(name)) {
         for value in field_values(value) {
             response.fields_mut().add(name, value.as_bytes());

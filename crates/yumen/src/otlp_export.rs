@@ -37,9 +37,9 @@ enum OtlpSignal {
 }
 
 impl OtlpSignal {
-    /// The target of OTLP over HTTP, or the unary method of OTLP over gRPC.
-    fn target(self, protocol: OtlpProtocol) -> &'static str {
-        match (self, protocol) {
+    /// The target of OTLP over HTTP below the path of the endpoint, or the unary method of OTLP over gRPC.
+    fn target(self, settings: &OtlpConfig) -> String {
+        let method = match (self, settings.protocol) {
             (OtlpSignal::Metrics, OtlpProtocol::Http) => "/v1/metrics",
             (OtlpSignal::Metrics, OtlpProtocol::Grpc) => {
                 "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
@@ -48,7 +48,8 @@ impl OtlpSignal {
             (OtlpSignal::Logs, OtlpProtocol::Grpc) => {
                 "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
             }
-        }
+        };
+        format!("{}{method}", settings.base().1)
     }
 }
 
@@ -96,10 +97,10 @@ const KEY: u32 = 1;
 const VALUE: u32 = 2;
 const STRING_VALUE: u32 = 1;
 
-/// Starts the export, if a collector is configured.
+/// Starts the export of metrics, if the settings ask for it.
 pub(crate) fn start(runtime: &Runtime, node: &NodeConfig, context: &OperatorContext) {
     let settings = &node.observe.otlp;
-    if settings.endpoint.is_empty() {
+    if settings.endpoint.is_empty() || !settings.metrics {
         return;
     }
     let encoder = OtlpEncoder::new(settings, OtlpSignal::Metrics);
@@ -150,7 +151,7 @@ fn policy(signal: OtlpSignal) -> BatchPolicy {
 }
 
 fn spec(settings: &OtlpConfig, signal: OtlpSignal) -> SinkSpec {
-    let endpoint = settings.endpoint.clone();
+    let endpoint = settings.base().0.to_owned();
     let tls = SinkTls { verify: true, ..SinkTls::default() };
     let (timeout_ms, idle_ms) = (TIMEOUT_MS, 2 * 1000 * u64::from(settings.metrics_interval_s));
     let (plugin, name, encoder) = match signal {
@@ -279,7 +280,7 @@ fn write_exemplar(one: &MetricExemplar, point: &mut ProtobufWriter<'_>) {
 
 /// Makes export requests of encoded metrics or log records.
 struct OtlpEncoder {
-    target: &'static str,
+    target: String,
     fields: Vec<(String, String)>,
     service_name: String,
 }
@@ -288,7 +289,7 @@ impl OtlpEncoder {
     fn new(settings: &OtlpConfig, signal: OtlpSignal) -> OtlpEncoder {
         let fields = settings.headers.iter().map(|(name, value)| (name.clone(), value.0.clone()));
         OtlpEncoder {
-            target: signal.target(settings.protocol),
+            target: signal.target(settings),
             fields: fields.collect(),
             service_name: settings.service_name.clone(),
         }
@@ -333,6 +334,6 @@ impl SinkEncoder for OtlpEncoder {
         fields.extend(self.fields.iter().cloned());
         let body = std::iter::once(prefix.into()).chain(content).collect();
         let entries = batch.entries;
-        vec![SinkRequest { method: "POST", target: self.target.to_owned(), fields, body, entries }]
+        vec![SinkRequest { method: "POST", target: self.target.clone(), fields, body, entries }]
     }
 }

@@ -320,3 +320,6 @@ require (
 	sigs.k8s.io/structured-merge-diff/v6 v6.3.0 // indirect
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
+
+// Vault is built with the SDK of its own tree, whose published versions are these.
+replace github.com/hashicorp/vault/sdk => github.com/hashicorp/vault/sdk v0.20.0

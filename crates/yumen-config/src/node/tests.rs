@@ -288,6 +288,31 @@ fn a_translated_reference_is_valid_and_its_lines_break_between_characters() {
 }
 
 #[test]
+fn the_endpoint_of_otlp_is_a_base_url() {
+    let config = |endpoint: &str, protocol: &str| {
+        NodeConfig::parse(&format!("observe: {{otlp: {{endpoint: '{endpoint}', protocol: {protocol}}}}}\n"))
+    };
+    for (endpoint, base) in [
+        ("", ("", "")),
+        ("http://127.0.0.1:4318", ("http://127.0.0.1:4318", "")),
+        ("https://otel.test/", ("https://otel.test", "")),
+        ("https://otel.test/insert/opentelemetry/", ("https://otel.test", "/insert/opentelemetry")),
+    ] {
+        let parsed = config(endpoint, "http").expect("a valid configuration");
+        assert_eq!(parsed.observe.otlp.base(), base, "{endpoint}");
+    }
+    for endpoint in ["otel.test:4318", "http://user@otel.test", "http://otel.test/a?b", "http:///v1"] {
+        assert!(config(endpoint, "http").is_err(), "{endpoint}");
+    }
+    check(
+        "observe: {otlp: {endpoint: 'http://127.0.0.1:4317/otlp', protocol: grpc}}\n",
+        &[
+            "error: yumen.yaml at observe.otlp.endpoint: \"http://127.0.0.1:4317/otlp\" has a path, and gRPC has methods of its own\n  hint: such as http://127.0.0.1:4317",
+        ],
+    );
+}
+
+#[test]
 fn unusable_etcd_settings_are_reported() {
     let table: [(&str, &[&str]); 7] = [
         ("store: {kind: etcd, etcd: {host: [\"https://a:2379\"], user: u, password: p}}\n", &[]),

@@ -124,9 +124,11 @@ fn refused_client_gets_the_response_of_the_decision() {
     {
         assert_eq!(reply.field(name).as_deref(), expected, "{name}");
     }
-    let result = json!({ "allow": false, "status_code": "401", "reason": { "code": 7 } });
-    let (reply, _) = run(json!({}), decision(&result), "GET / HTTP/1.1");
-    assert_eq!((reply.status, reply.body.as_str()), (403, r#"{"code":7}"#));
+    for status in [json!("401"), json!(0), json!(101), json!(600), json!(9000), json!(-1), json!(401.5)] {
+        let result = json!({ "allow": false, "status_code": status, "reason": { "code": 7 } });
+        let (reply, _) = run(json!({}), decision(&result), "GET / HTTP/1.1");
+        assert_eq!((reply.status, reply.body.as_str()), (403, r#"{"code":7}"#), "{status}");
+    }
 }
 
 #[test]

@@ -452,7 +452,7 @@ fn openmetrics_have_traces_beside_durations() {
 fn requests_become_log_records_with_their_spans() {
     let (collector, upstream) = (Collector::start(), Upstream::text("ok"));
     let node = format!(
-        "observe: {{otlp: {{endpoint: 'http://{}', metrics_interval_s: 3600, logs: true}}}}",
+        "observe: {{otlp: {{endpoint: 'http://{}/base/', metrics_interval_s: 1, metrics: false, logs: true}}}}",
         collector.server.address
     );
     let resources =
@@ -462,7 +462,8 @@ fn requests_become_log_records_with_their_spans() {
     assert_eq!(gateway.get("/nowhere").status, 404);
     gateway.terminate();
     gateway.wait(15);
-    let of_logs = |request: &&Request| request.target == "/v1/logs";
+    let of_logs = |request: &&Request| request.target == "/base/v1/logs";
+    assert!(!collector.requests().iter().any(|request| request.target.ends_with("metrics")));
     let records: Vec<ReceivedRecord> = collector
         .requests()
         .iter()
