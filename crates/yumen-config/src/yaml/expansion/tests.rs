@@ -12,9 +12,8 @@ fn aliases_that_repeat_too_much_are_refused_in_every_document() {
         let error = bounded(&text).expect_err("too much text").to_string();
         assert!(error.contains("repeat too much text"), "{error}");
     }
-    // Documents count together.
-    let part = format!("a: &a {long}\nb: [{}]\n", vec!["*a"; 30].join(","));
-    assert!(bounded(&part).is_ok());
+    let few = format!("a: &a {long}\nb: [{}]\n", ["*a"; 5].join(","));
+    assert!(bounded(&few).is_ok());
 }
 
 #[test]
