@@ -63,7 +63,8 @@ lint: ## formatting, clippy, tidy: arrows, sizes, purity, licences, duplicates, 
 fmt: ## format the code
 	$(CARGO) fmt --all
 
-# Every layer names the whole workspace, so that all of them share one build.
+# Every layer names the whole workspace, so that all of them share one build. Integration tests mostly wait for timers
+# and other processes, so that more of them than cores run at once.
 TESTS := $(CARGO) test -q --workspace --locked
 unit: ## unit, golden, property and integration tests, each layer within its time budget
 	$(CARGO) test --workspace --locked --no-run
@@ -76,7 +77,7 @@ unit: ## unit, golden, property and integration tests, each layer within its tim
 	@scripts/layer.sh crash 300 $(TESTS) --test crash
 	@scripts/layer.sh lab 600 $(TESTS) --test load --test load_command --test reports --test smoke
 	@scripts/layer.sh documents 400 $(TESTS) --test docs
-	@scripts/layer.sh integration 1500 $(TESTS) --test it
+	@RUST_TEST_THREADS=$$((3 * $$(nproc))) scripts/layer.sh integration 1500 $(TESTS) --test it
 
 docs: ## write docs/reference and docs/zh/reference from the code
 	@for part in plugins.md metrics.md config:yumen.yaml ingress-nginx.md; do \

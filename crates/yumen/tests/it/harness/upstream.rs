@@ -1,6 +1,6 @@
 //! A scripted upstream: a thread per connection, a closure per request.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -75,7 +75,14 @@ impl Upstream {
         script: impl Fn(&Request, &mut TcpStream) -> bool + Send + Sync + 'static,
     ) -> Upstream {
         // A gateway still connects to an upstream that has ended: the system must not assign its port to another test.
-        Upstream::on(SocketAddr::new(host, free_port().port()), script)
+        let listener = loop {
+            match TcpListener::bind((host, free_port().port())) {
+                // Another process took the port meanwhile, or has it on this host only.
+                Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+                bound => break bound.expect("an address of this machine"),
+            }
+        };
+        Upstream::accepting(listener, script)
     }
 
     /// A scripted upstream on this address.
@@ -83,7 +90,13 @@ impl Upstream {
         address: SocketAddr,
         script: impl Fn(&Request, &mut TcpStream) -> bool + Send + Sync + 'static,
     ) -> Upstream {
-        let listener = TcpListener::bind(address).expect("a free port");
+        Upstream::accepting(TcpListener::bind(address).expect("a free port"), script)
+    }
+
+    fn accepting(
+        listener: TcpListener,
+        script: impl Fn(&Request, &mut TcpStream) -> bool + Send + Sync + 'static,
+    ) -> Upstream {
         let address = listener.local_addr().expect("an address");
         let counts = Arc::<Counts>::default();
         let (script, counters): (Arc<Script>, _) = (Arc::new(script), counts.clone());
