@@ -126,6 +126,6 @@ fn aliases_cannot_repeat_a_text_without_end() {
     let long = "x".repeat(4000);
     let aliases = vec!["*a"; 9000].join(",");
     let text = format!("_format_version: '3.0'\n_ignore: [&a {long}, {aliases}]\n");
-    let error = imported(&text).err().expect("too much text");
+    let error = imported(&text).expect_err("too much text");
     assert!(error.contains("repeat too much text"), "{error}");
 }
