@@ -73,7 +73,9 @@ counterparts file:/usr/lib/*/rsyslog/lmnsd_gtls.so rsyslog-gnutls
 counterparts clickhouse-server clickhouse-server
 packages envsubst gettext-base
 packages xz       xz-utils
+packages zstd     zstd
 packages-test mmdebstrap mmdebstrap
+packages-test zstd zstd
 packages-test rpm      rpm
 packages-test lintian  lintian
 packages-test curl     curl

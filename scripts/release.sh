@@ -173,6 +173,7 @@ package() {
 
 image() {
     local arch arguments=()
+    "$root/scripts/deps.sh" packages
     for arch in $archs; do
         deploy/image/base.sh "$arch" "$out/stage/$arch/base"
         arguments+=(--arch "$arch" "$out/stage/$arch/bin/yumen" "$out/stage/$arch/base")

@@ -5,14 +5,14 @@ The image has two layers: the files of a base directory (libc, certificates) and
 """
 
 import argparse
-import gzip
 import hashlib
 import io
 import json
+import subprocess
 import tarfile
 from pathlib import Path
 
-LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
+LAYER = "application/vnd.oci.image.layer.v1.tar+zstd"
 CONFIG = "application/vnd.oci.image.config.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 INDEX = "application/vnd.oci.image.index.v1+json"
@@ -143,6 +143,11 @@ def image_config(arch: str, version: str, created: str, layers: list[bytes]) -> 
     }
 
 
+def compressed(layer: bytes) -> bytes:
+    """A quarter smaller than gzip. The threads of zstd would change the bytes from machine to machine."""
+    return subprocess.run(["zstd", "--ultra", "-22", "--single-thread"], input=layer, capture_output=True, check=True).stdout
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="directory of the layout")
@@ -166,7 +171,7 @@ def main() -> None:
         base_layer = Layer(arguments.time)
         base_layer.tree(Path(base))
         layers = [base_layer.finish(), gateway_layer(Path(binary), arguments.settings, arguments.time)]
-        packed = [layout.blob(gzip.compress(layer, 9, mtime=0), LAYER) for layer in layers]
+        packed = [layout.blob(compressed(layer), LAYER) for layer in layers]
         config = layout.document(image_config(arch, arguments.version, created, layers), CONFIG)
         manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": packed}
         described = layout.document(manifest, MANIFEST)

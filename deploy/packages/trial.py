@@ -5,7 +5,6 @@ Runs as root, in mount, process and network namespaces of its own. Nothing of th
 """
 
 import argparse
-import gzip
 import hashlib
 import http.client
 import json
@@ -22,7 +21,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 INSIDE = "YUMEN_TRIAL_INSIDE"
-IMAGE_BYTES_MAX = 20_000_000
+IMAGE_BYTES_MAX = 20 << 20
 # Debian's names of architectures, and those of the kernel and of RPM.
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 # Wanted by the issue of a newcomer: from the package to the first proxied request.
@@ -145,8 +144,8 @@ def first_dashboard(key: str) -> None:
     response = connection.getresponse()
     text = response.read().decode()
     require(response.status in (200, 201), f"the key logs in: {response.status} {text}")
-    cookie = response.headers["Set-Cookie"].split(";")[0]
-    status, live = request("GET", 9180, "/yumen/v1/live?rows=routes", headers={**origin, "Cookie": cookie})
+    session = {"Cookie": response.headers["Set-Cookie"].split(";")[0], "X-Yumen-Csrf": json.loads(text)["csrf_token"]}
+    status, live = request("GET", 9180, "/yumen/v1/live?rows=routes", headers={**origin, **session})
     require(status == 200 and '"samples"' in live, f"the session sees live traffic: {status} {live}")
 
 
@@ -330,6 +329,10 @@ def blob(layout: Path, described: dict) -> bytes:
     return data
 
 
+def unpacked(layer: bytes) -> bytes:
+    return subprocess.run(["zstd", "-d"], input=layer, capture_output=True, check=True).stdout
+
+
 def try_image(layout: Path) -> None:
     """Unpacks the image of this machine and runs it as its user on a root that cannot be written."""
     index = json.loads((layout / "index.json").read_text())
@@ -339,7 +342,7 @@ def try_image(layout: Path) -> None:
     for described in manifests:
         manifest = json.loads(blob(layout, described))
         config = json.loads(blob(layout, manifest["config"]))
-        layers = [gzip.decompress(blob(layout, layer)) for layer in manifest["layers"]]
+        layers = [unpacked(blob(layout, layer)) for layer in manifest["layers"]]
         found = ["sha256:" + hashlib.sha256(layer).hexdigest() for layer in layers]
         require(found == config["rootfs"]["diff_ids"], "the digests of the unpacked layers")
         size = sum(layer["size"] for layer in manifest["layers"])
