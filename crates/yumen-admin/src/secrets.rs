@@ -10,7 +10,7 @@ use axum::http::Extensions;
 use axum::http::request::Parts;
 use serde_json::{Map, Value};
 use yumen_config::Kind;
-use yumen_config::masking::{HIDDEN, hide_in_urls, is_secret_field, is_secret_member};
+use yumen_config::masking::{HIDDEN, compares_secret, hide_in_urls, is_secret_field, is_secret_member};
 use yumen_config::node::AdminRole;
 
 use crate::keys::KeyHolder;
@@ -227,16 +227,6 @@ fn within(value: &mut Value) {
         Value::String(text) => hide_in_urls(text),
         _ => {}
     }
-}
-
-/// Whether a list is a condition on a field, an argument or a cookie that grants access, such as
-/// `["http_x_api_key", "==", "s3cr3t"]`.
-fn compares_secret(items: &[Value]) -> bool {
-    let variable = items.first().and_then(Value::as_str).filter(|_| items.len() > 2);
-    let prefixes = ["http_", "arg_", "post_arg_", "cookie_"];
-    variable.is_some_and(|name| {
-        prefixes.iter().filter_map(|prefix| name.strip_prefix(prefix)).any(is_secret_field)
-    })
 }
 
 /// Hides the value of a field in a list: a line such as `Authorization: Basic ...`, or a pair of name and value.

@@ -2,6 +2,8 @@
 //!
 //! Goes by names and not by schemas: settings of plugins that this version does not know have secrets too.
 
+use serde_json::Value;
+
 /// Replacement for a secret.
 pub const HIDDEN: &str = "******";
 
@@ -75,6 +77,26 @@ pub fn is_secret_field(name: &str) -> bool {
     let grants =
         |word: &str| ACCESS_WORDS.contains(&word) || ACCESS_ENDS.iter().any(|end| word.ends_with(end));
     is_secret_member(name) || words.any(grants)
+}
+
+/// Whether a list is a condition on a field, an argument or a cookie that grants access, such as
+/// `["http_x_api_key", "==", "s3cr3t"]`.
+pub fn compares_secret(items: &[Value]) -> bool {
+    let variable = items.first().and_then(Value::as_str).filter(|_| items.len() > 2);
+    let prefixes = ["http_", "arg_", "post_arg_", "cookie_"];
+    variable.is_some_and(|name| {
+        prefixes.iter().filter_map(|prefix| name.strip_prefix(prefix)).any(is_secret_field)
+    })
+}
+
+/// Hides what the conditions of an expression compare with secrets.
+pub fn hide_compared(condition: &mut Value) {
+    let Value::Array(items) = condition else { return };
+    if compares_secret(items) {
+        items.iter_mut().skip(2).for_each(|value| *value = HIDDEN.into());
+    } else {
+        items.iter_mut().for_each(hide_compared);
+    }
 }
 
 /// Hides the credentials of all URLs in a text: user information and arguments that grant access.

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use serde_json::Value;
+use yumen_config::masking;
 
 use crate::{Exchange, Var};
 
@@ -98,11 +99,14 @@ impl PartialEq for ConditionExpr {
     }
 }
 
-/// Example: `["arg_v","==","2"] does not hold: arg_v is "1"`.
+/// Example: `["arg_v","==","2"] does not hold: arg_v is "1"`. Secrets that are compared are hidden: viewers read the text too.
 impl fmt::Display for FailedCondition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} does not hold", self.rule)?;
+        let mut rule = self.rule.clone();
+        masking::hide_compared(&mut rule);
+        write!(f, "{rule} does not hold")?;
         match (&self.var, &self.found) {
+            (Some(var), Some(_)) if rule != self.rule => write!(f, ": {var} has another value"),
             (Some(var), Some(found)) => write!(f, ": {var} is {found:?}"),
             (Some(var), None) => write!(f, ": {var} has no value"),
             (None, _) => Ok(()),

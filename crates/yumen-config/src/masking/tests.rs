@@ -1,3 +1,5 @@
+use serde_json::json;
+
 use super::*;
 
 #[test]
@@ -75,4 +77,20 @@ fn only_values_of_six_bytes_are_searched_for() {
     }
     let quoted = without_values(r#"{"a":"x\"yz12"}"#.to_owned(), vec!["x\"yz12".to_owned()]);
     assert_eq!(quoted, r#"{"a":"******"}"#);
+}
+
+#[test]
+fn compared_secrets_of_conditions_are_hidden() {
+    for (condition, expected) in [
+        (json!(["http_authorization", "==", "a"]), json!(["http_authorization", "==", "******"])),
+        (json!(["arg_v", "==", "a"]), json!(["arg_v", "==", "a"])),
+        (
+            json!(["OR", ["cookie_session_token", "in", ["a", "b"]], ["arg_v", "~~", "c"]]),
+            json!(["OR", ["cookie_session_token", "in", "******"], ["arg_v", "~~", "c"]]),
+        ),
+    ] {
+        let mut shown = condition;
+        hide_compared(&mut shown);
+        assert_eq!(shown, expected);
+    }
 }

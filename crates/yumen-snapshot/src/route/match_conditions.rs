@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use yumen_config::masking::is_secret_field;
 use yumen_http::{KnownField, uri};
 use yumen_plugin::{BacktrackBudget, Exchange, RegexPattern};
 
@@ -66,7 +67,7 @@ impl FieldCondition {
         }
     }
 
-    /// The condition and the value found, for explanations.
+    /// The condition and the value found, for explanations. Values of fields that grant access are hidden.
     fn describe(&self, kind: &str, value: Option<&[u8]>) -> String {
         let found = value.map_or("absent".into(), |value| format!("\"{}\"", String::from_utf8_lossy(value)));
         let wanted = match &self.test {
@@ -74,7 +75,11 @@ impl FieldCondition {
             ValueTest::Matches(pattern, _) => format!("a match of {pattern}"),
             ValueTest::Absent => "absent".into(),
         };
-        format!("the {kind} {} is {found}, not {wanted}", self.name)
+        match (is_secret_field(&self.name), value) {
+            (true, Some(_)) => format!("the {kind} {} has another value", self.name),
+            (true, None) => format!("the {kind} {} is absent", self.name),
+            (false, _) => format!("the {kind} {} is {found}, not {wanted}", self.name),
+        }
     }
 }
 

@@ -92,3 +92,27 @@ fn viewer_cannot_forget_secrets() {
     let literal = gateway.get_with("/", "apikey: $secret://vault/1/jack/key\r\n");
     assert_eq!(literal.status, 401);
 }
+
+#[test]
+fn explanations_quote_no_compared_secret() {
+    let (gateway, admin) = Gateway::embedded();
+    let put = |id: &str, members: Value| {
+        let mut route = json!({ "uri": "/s", "plugins": { "mocking": { "response_example": "ok" } } });
+        route.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+        let line = format!("PUT /apisix/admin/routes/{id}?wait=applied");
+        assert_eq!(ask(&gateway, &admin, &line, &route.to_string()).status, 201);
+    };
+    put("a", json!({ "vars": [["http_authorization", "==", SECRET]] }));
+    put("b", json!({ "vars": ["OR", ["arg_token", "~~", SECRET], ["cookie_sid_token", "in", [SECRET]]] }));
+    put("c", json!({ "match": { "headers": [{ "name": "X-Api-Key", "value": SECRET }] } }));
+    let created = ask(&gateway, &admin, "PUT /yumen/v1/keys/vic?role=viewer", "").json();
+    let viewer = created["key"].as_str().unwrap();
+    for route in ["a", "b", "c"] {
+        let question = json!({ "url": "http://a/s", "headers": { "X-Api-Key": "mine" }, "why_not": route });
+        for line in ["POST /yumen/v1/explain", "POST /yumen/v1/explain?format=text"] {
+            let reply = ask(&gateway, viewer, line, &question.to_string());
+            assert_eq!(reply.status, 200, "{}", reply.text());
+            assert!(!reply.text().contains(SECRET), "{route}: {}", reply.text());
+        }
+    }
+}
