@@ -89,7 +89,7 @@ pub fn compares_secret(items: &[Value]) -> bool {
     })
 }
 
-/// Hides what the conditions of an expression compare with secrets.
+/// Hides the secrets in the conditions of an expression.
 pub fn hide_compared(condition: &mut Value) {
     let Value::Array(items) = condition else { return };
     if compares_secret(items) {
